@@ -1,0 +1,95 @@
+"""What a local term is: one summand of a client's objective, next to cross-entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from flwr.app import ConfigRecord, RecordDict
+from torch import Tensor
+
+from client_app.state import ClientState
+from common.config import Settings
+from common.data import ClientData
+from common.models import SplitModel
+from common.node import Node
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What a term may know at the start of a round.
+
+    Attributes
+    ----------
+    server_round : int
+        From 1.
+    settings : Settings
+    config : ConfigRecord
+        The numbers that the server sent for this round (``common.records``).
+    node : Node
+    data : ClientData
+        Already on the node's device.
+    state : ClientState
+        What this client kept on disk in earlier rounds.
+    """
+
+    server_round: int
+    settings: Settings
+    config: ConfigRecord
+    node: Node
+    data: ClientData
+    state: ClientState
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch in training.
+
+    Attributes
+    ----------
+    x : Tensor
+        Float ``[batch, channels, height, width]``.
+    y : Tensor
+        Int64 ``[batch]``.
+    index : Tensor
+        Int64 ``[batch]``: where in the client's training set the batch comes from.
+    z : Tensor
+        Float ``[batch, latent_dim]``, with gradient.
+    logits : Tensor
+        Float ``[batch, num_classes]``, with gradient.
+    model : SplitModel
+        The model in training.
+    """
+
+    x: Tensor
+    y: Tensor
+    index: Tensor
+    z: Tensor
+    logits: Tensor
+    model: SplitModel
+
+
+class Term(Protocol):
+    """One summand of the local objective.
+
+    ``name`` is the metric under which the mean of its penalty is reported.
+    """
+
+    name: str
+
+    def begin(self, model: SplitModel, instruction: Instruction) -> None:
+        """Prepare for a round; ``model`` holds the global weights."""
+
+    def penalty(self, step: Step) -> Tensor:
+        """Return this term's part of the loss, a scalar on the model's device."""
+
+    def metrics(self) -> Mapping[str, Tensor]:
+        """Return sums over the round's steps, to be divided by their number.
+
+        The keys are the same for every client and every round, since Flower's aggregators
+        refuse replies whose keys differ.
+        """
+
+    def end(self, model: SplitModel) -> RecordDict:
+        """Return records to add to the reply; ``model`` holds the trained local weights."""

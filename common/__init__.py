@@ -1,0 +1,1 @@
+"""What the server and the clients must agree on."""

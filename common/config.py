@@ -1,0 +1,371 @@
+"""Run config -> frozen, validated settings.
+
+No field has a default here: the defaults live in ``pyproject.toml`` under
+``[tool.flwr.app.config]``, and Flower merges them with ``-c``. ``docs/settings.md`` is
+made from the descriptions below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""What an experiment or a client may be called: it becomes the name of a folder."""
+
+ALGORITHMS = ("fedavg", "fedprox", "moon", "fedgen")
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Decay = Annotated[float, Field(gt=0, le=1)]
+
+
+class SettingsError(ValueError):
+    """The run config can't be used; the message lists every problem and what is allowed."""
+
+
+def check_name(name: str, what: str) -> str:
+    """Return ``name`` if it may become a folder, else raise :class:`SettingsError`."""
+    if not NAME_PATTERN.fullmatch(name) or set(name) == {"."}:
+        raise SettingsError(
+            f"{what} {name!r} can't be used as a folder name: allowed are 1 to 64 of A-Z a-z 0-9 "
+            f"'.', '_' and '-', and not dots alone. Choose another {what}."
+        )
+    return name
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        populate_by_name=True,
+    )
+
+
+class DataSettings(_Table):
+    """``[data]``: which examples, and how simulated clients share them."""
+
+    source: Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "folder", "npz"] = (
+        Field(
+            description="Data set. `digits` is built in; `folder` and `npz` read each node's own "
+            "data folder and need no partition."
+        )
+    )
+    partition: Literal["iid", "dirichlet", "classes-per-client", "fedgen-official"] = Field(
+        description="How a simulation splits the training set: evenly; by Dirichlet(alpha) per "
+        "label with self-balancing (MOON, section 4.1); a fixed number of labels per client; or "
+        "as FedGen's published code does (cap per label, then Dirichlet)."
+    )
+    alpha: Positive = Field(
+        description="Dirichlet concentration: the smaller, the less alike the clients."
+    )
+    classes_per_client: Annotated[int, Field(ge=1)] = Field(
+        description="Labels that one client holds when partition is `classes-per-client`."
+    )
+    min_partition_size: Annotated[int, Field(ge=1)] = Field(
+        description="A Dirichlet split is drawn again until every client has this many examples."
+    )
+    fraction: Fraction = Field(
+        description="Part of the training set to use, the same part of every label. For "
+        "`fedgen-official` it is that code's sampling ratio."
+    )
+    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
+        description="Part of its examples that a client keeps for validation."
+    )
+    client_test: Literal["validation", "whole-test-set", "held-labels"] = Field(
+        description="What a client evaluates on: its validation split, the whole test set (FedGen "
+        "paper), or a share of the test examples whose labels it holds (FedGen's code)."
+    )
+    augmentation: Literal["none", "crop-flip"] = Field(
+        description="Training-time augmentation, on the device: reflection-padded random crop and "
+        "horizontal flip."
+    )
+    image_shape: Annotated[str, Field(pattern=r"^(\d+x\d+x\d+)?$")] = Field(
+        description="Channels x height x width of `folder` and `npz` images, as `1x28x28`. Empty: "
+        "what the built-in source has."
+    )
+    num_classes: Annotated[int, Field(ge=0)] = Field(
+        description="Classes of `folder` and `npz` data. 0: what the built-in source has."
+    )
+    download: bool = Field(description="Whether torchvision may download a missing data set.")
+
+    @property
+    def is_site_data(self) -> bool:
+        """Whether every node brings its own examples, so that nothing is partitioned."""
+        return self.source in ("folder", "npz")
+
+    @model_validator(mode="after")
+    def _site_data_needs_shape(self) -> DataSettings:
+        if self.is_site_data and (self.num_classes < 2 or not self.image_shape):
+            raise ValueError(
+                f"source {self.source!r} needs data.image-shape (as '1x28x28') and "
+                "data.num-classes (at least 2): the server builds the model without seeing data"
+            )
+        if not self.is_site_data and (self.num_classes or self.image_shape):
+            raise ValueError(
+                f"source {self.source!r} has its own shape and classes: leave data.image-shape "
+                "empty and data.num-classes 0"
+            )
+        if self.client_test == "validation" and self.validation_fraction == 0:
+            raise ValueError(
+                "client-test 'validation' needs data.validation-fraction above 0, or clients have "
+                "nothing to evaluate on"
+            )
+        return self
+
+
+class ModelSettings(_Table):
+    """``[model]``: the network that is trained."""
+
+    name: str = Field(description="Name in the model registry (common/models).")
+    norm: Literal["batch", "group"] = Field(
+        description="Normalisation of the ResNets and `fedgen-cnn`: batch, or group (8 channels a "
+        "group, or all where there are fewer)."
+    )
+    projection_dim: Annotated[int, Field(ge=0)] = Field(
+        description="Size of MOON's projection head at the end of the encoder (the papers use "
+        "256). 0: no head."
+    )
+    batch_norm_buffers: Literal["averaged", "local"] = Field(
+        description="Whether BatchNorm's running statistics are averaged like weights, or never "
+        "leave the client (FedGen's code)."
+    )
+
+
+class TrainSettings(_Table):
+    """``[train]``: a client's local training."""
+
+    local_epochs: Annotated[int, Field(ge=1)] = Field(
+        description="Passes over a client's data in one round."
+    )
+    local_steps: Annotated[int, Field(ge=0)] = Field(
+        description="Optimiser steps in one round instead of epochs. 0: use `local-epochs`."
+    )
+    batch_size: Annotated[int, Field(ge=1)] = Field(description="Examples in one step.")
+    drop_last: bool = Field(
+        description="Drop the last, smaller batch of an epoch (unless it is the only one)."
+    )
+    optimizer: Literal["sgd", "adam"] = Field(description="Local optimiser.")
+    learning_rate: Positive = Field(description="Learning rate of round 1.")
+    learning_rate_decay: Decay = Field(description="Factor on the learning rate per round.")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(description="Momentum of SGD.")
+    weight_decay: NonNegative = Field(description="L2 penalty of the optimiser.")
+    cpu_threads: Annotated[int, Field(ge=1, le=256)] = Field(
+        description="CPU threads of one client. Part of the experiment because sums over more "
+        "threads round differently: the same number gives the same bits everywhere."
+    )
+
+
+class ServerSettings(_Table):
+    """``[server]``: rounds, sampling and aggregation."""
+
+    aggregator: Literal[
+        "fedavg", "fedavgm", "fedadam", "fedyogi", "fedmedian", "fedtrimmedavg", "multikrum"
+    ] = Field(description="Flower strategy that combines the clients' models.")
+    weighting: Literal["examples", "uniform"] = Field(
+        description="Weight of a client in averages: its number of examples, or one each."
+    )
+    fraction_train: Fraction = Field(description="Part of the clients that trains in a round.")
+    fraction_evaluate: Annotated[float, Field(ge=0, le=1)] = Field(
+        description="Part of the clients that evaluates in a round. 0: none."
+    )
+    evaluate_every: Annotated[int, Field(ge=1)] = Field(
+        description="Evaluate in every n-th round, and in the last."
+    )
+    min_clients: Annotated[int, Field(ge=1)] = Field(
+        description="Clients that must be connected before the run begins."
+    )
+    start_timeout: Positive = Field(description="Seconds to wait for `min-clients`.")
+    round_deadline: Positive = Field(description="Seconds after which a round ends regardless.")
+    min_replies: Annotated[int, Field(ge=1)] = Field(
+        description="Usable replies without which a round fails and the run stops."
+    )
+    straggler_grace: NonNegative = Field(
+        description="Seconds that a round still waits once half of the replies (and at least "
+        "`min-replies`) are in. It never ends a round in which everybody answers."
+    )
+    learning_rate: Positive = Field(
+        description="Server learning rate of FedAvgM, FedAdam and FedYogi."
+    )
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(description="Momentum of FedAvgM.")
+    trim: Annotated[float, Field(ge=0, lt=0.5)] = Field(
+        description="Part cut off at each end by FedTrimmedAvg."
+    )
+    malicious_clients: Annotated[int, Field(ge=0)] = Field(
+        description="Malicious clients that MultiKrum expects."
+    )
+
+
+class FedProxSettings(_Table):
+    """``[fedprox]`` (Li et al., MLSys 2020)."""
+
+    mu: NonNegative = Field(description="Weight of mu/2 * ||w - w_global||^2.")
+
+
+class MoonSettings(_Table):
+    """``[moon]`` (Li, He, Song, CVPR 2021)."""
+
+    mu: NonNegative = Field(description="Weight of the model-contrastive loss.")
+    temperature: Positive = Field(description="Temperature tau of the contrastive loss.")
+    buffer_size: Annotated[int, Field(ge=1, le=16)] = Field(
+        description="Previous local models K that serve as negatives."
+    )
+
+
+class FedGenSettings(_Table):
+    """``[fedgen]`` (Zhu, Hong, Zhou, ICML 2021)."""
+
+    noise: Literal["normal", "uniform"] = Field(
+        description="Noise of the generator: N(0, I) (paper) or uniform on [0, 1) (code)."
+    )
+    noise_dim: Annotated[int, Field(ge=1)] = Field(description="Size of the noise vector.")
+    hidden_dim: Annotated[int, Field(ge=1)] = Field(description="Hidden units of the generator.")
+    label_input: Literal["one-hot", "embedding"] = Field(
+        description="How the generator sees the label."
+    )
+    teacher: Literal["averaged-logits", "label-weighted"] = Field(
+        description="Teacher loss: cross-entropy of the averaged logits (paper, Eq. 4) or the sum "
+        "over clients of their label-weighted cross-entropies (code)."
+    )
+    diversity_weight: NonNegative = Field(description="Weight eta of the diversity loss.")
+    student_weight: NonNegative = Field(
+        description="Weight beta_student of the adversarial student loss."
+    )
+    labels: Literal["prior", "uniform"] = Field(
+        description="Labels of generated batches: from p^(y) (paper) or uniform over the labels "
+        "seen (code)."
+    )
+    label_counts: Literal["all", "drawn"] = Field(
+        description="What a client counts for p^(y): all its examples, or the batches it drew "
+        "this round plus one (code)."
+    )
+    start_round: Annotated[int, Field(ge=1)] = Field(
+        description="First round in which clients use the generator."
+    )
+    alpha: NonNegative = Field(
+        description="Weight of the cross-entropy on the generated batch (paper: 1, code: 10)."
+    )
+    beta: NonNegative = Field(
+        description="Weight of KL between the output on real x and on G(y) (paper: 0, code: 10)."
+    )
+    decay: Decay = Field(description="Factor on alpha and beta per round (code: 0.98).")
+    batch_size: Annotated[int, Field(ge=1)] = Field(description="Generated examples per step.")
+    generator_learning_rate: Positive = Field(description="Learning rate of the generator's Adam.")
+    generator_weight_decay: NonNegative = Field(description="Weight decay of the generator's Adam.")
+    generator_learning_rate_decay: Decay = Field(
+        description="Factor on the generator's learning rate per round."
+    )
+    server_steps: Annotated[int, Field(ge=1)] = Field(description="Generator steps per round.")
+    server_batch_size: Annotated[int, Field(ge=2)] = Field(
+        description="Batch of a generator step; at least 2, for its BatchNorm."
+    )
+
+
+class Settings(_Table):
+    """All of a run's settings."""
+
+    algorithm: str = Field(
+        description="`fedavg`, `fedprox`, `moon`, `fedgen`, or a sum such as `moon+fedgen`."
+    )
+    experiment: str = Field(
+        description="Name of the folder that this run writes. Empty: made from the algorithm, the "
+        "data set and the time. A name that exists is refused."
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
+        description="Seed of everything random in the run."
+    )
+    num_rounds: Annotated[int, Field(ge=1)] = Field(description="Rounds of training.")
+    data: DataSettings
+    model: ModelSettings
+    train: TrainSettings
+    server: ServerSettings
+    fedprox: FedProxSettings
+    moon: MoonSettings
+    fedgen: FedGenSettings
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """The parts of ``algorithm``; ``fedavg`` adds nothing to a sum."""
+        return tuple(part for part in self.algorithm.split("+") if part != "fedavg")
+
+    @field_validator("algorithm")
+    @classmethod
+    def _known_algorithms(cls, value: str) -> str:
+        parts = value.split("+")
+        unknown = [part for part in parts if part not in ALGORITHMS]
+        if unknown or len(set(parts)) != len(parts):
+            raise ValueError(
+                f"allowed are {', '.join(ALGORITHMS)}, or different ones joined by '+', as "
+                "'moon+fedgen'"
+            )
+        return value
+
+    @field_validator("experiment")
+    @classmethod
+    def _folder_name(cls, value: str) -> str:
+        return check_name(value, "experiment") if value else value
+
+    @model_validator(mode="after")
+    def _known_model(self) -> Settings:
+        # Late import: the registry needs ModelSettings.
+        from common.models import MODELS
+
+        if self.model.name not in MODELS:
+            raise ValueError(
+                f"model.name = {self.model.name!r}: unknown model; allowed are "
+                f"{', '.join(sorted(MODELS))}"
+            )
+        return self
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn Flower's flat run config (``{"moon.mu": 1}``) into nested tables."""
+    tree: dict[str, Any] = {}
+    for key, value in flat.items():
+        *tables, leaf = key.split(".")
+        node = tree
+        for table in tables:
+            node = node.setdefault(table, {})
+        node[leaf] = value
+    return tree
+
+
+def parse_settings(run_config: Mapping[str, Any]) -> Settings:
+    """Check a whole run config.
+
+    Parameters
+    ----------
+    run_config : Mapping[str, Any]
+        Flat, as ``Context.run_config``, or nested, as in TOML.
+
+    Raises
+    ------
+    SettingsError
+        Names every setting that is wrong, what was given and what is allowed.
+    """
+    try:
+        return Settings.model_validate(nested(run_config))
+    except ValidationError as error:
+        raise SettingsError(_explain(error)) from None
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors(include_url=False):
+        key = ".".join(str(part).replace("_", "-") for part in problem["loc"])
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            message = "unknown setting; docs/settings.md lists them all"
+        elif problem["type"] == "missing":
+            message = "missing; its default belongs in pyproject.toml"
+        elif not isinstance(problem["input"], dict | BaseModel):
+            message = f"{message}; given was {problem['input']!r}"
+        lines.append(f"  {key}: {message}" if key else f"  {message}")
+    count = f"{len(lines)} problem{'s' if len(lines) > 1 else ''}"
+    return f"the settings have {count}:\n" + "\n".join(lines)

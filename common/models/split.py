@@ -1,0 +1,56 @@
+"""``SplitModel``: the one shape that every algorithm relies on."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class SplitModel(nn.Module):
+    """An encoder and a predictor, theta = [theta_f; theta_p] (FedGen, section 3).
+
+    MOON contrasts the same ``z`` that FedGen generates: a projection head is the last part
+    of the encoder, as in MOON's published code.
+
+    Attributes
+    ----------
+    encoder : nn.Module
+        ``x`` (float ``[batch, channels, height, width]``) to ``z`` (float ``[batch, latent_dim]``).
+    predictor : nn.Module
+        ``z`` to logits (float ``[batch, num_classes]``).
+    latent_dim, num_classes : int
+    """
+
+    def __init__(
+        self, encoder: nn.Module, predictor: nn.Module, latent_dim: int, num_classes: int
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.predictor = predictor
+        self.latent_dim = latent_dim
+        self.num_classes = num_classes
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of ``x``."""
+        logits: Tensor = self.predictor(self.encoder(x))
+        return logits
+
+    def buffer_names(self) -> set[str]:
+        """Return the state-dict names that are statistics rather than parameters."""
+        return set(self.state_dict()) - {name for name, _ in self.named_parameters()}
+
+
+def frozen_copy(model: SplitModel, state: dict[str, Tensor]) -> SplitModel:
+    """Return a copy of ``model`` with the weights ``state``, in eval mode, without gradients."""
+    import copy
+
+    frozen = copy.deepcopy(model)
+    frozen.load_state_dict(state)
+    frozen.eval()
+    return frozen.requires_grad_(requires_grad=False)
+
+
+@torch.no_grad()
+def representations(model: SplitModel, x: Tensor, batch_size: int) -> Tensor:
+    """Return ``z`` of all ``x``, float ``[n, latent_dim]``, in batches of ``batch_size``."""
+    return torch.cat([model.encoder(part) for part in x.split(batch_size)])

@@ -1,0 +1,123 @@
+"""What belongs to a machine: folders, device, name. From node config, else the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from common.config import SettingsError, check_name
+
+HOME_VARIABLE = "MOONFLOWER_HOME"
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where this machine keeps data, client state and results.
+
+    Node config (``data-dir``, ``state-dir``) comes first, then the environment
+    (``MOONFLOWER_DATA_DIR``, ``MOONFLOWER_STATE_DIR``, ``MOONFLOWER_OUTPUT_DIR``), then
+    ``data``, ``state`` and ``output`` below ``MOONFLOWER_HOME`` (``~/.moonflower``).
+    """
+
+    data: Path
+    state: Path
+    output: Path
+
+    @property
+    def prepared(self) -> Path:
+        """Where decoded arrays and partitions are cached; safe to delete."""
+        return self.state / "prepared"
+
+    @classmethod
+    def find(cls, node_config: Mapping[str, object] | None = None) -> Folders:
+        """Return the folders of this machine; nothing is created."""
+        config = node_config or {}
+        home = Path(os.environ.get(HOME_VARIABLE) or Path.home() / ".moonflower")
+
+        def folder(name: str) -> Path:
+            chosen = config.get(f"{name}-dir") or os.environ.get(f"MOONFLOWER_{name.upper()}_DIR")
+            return Path(str(chosen)).expanduser().absolute() if chosen else home / name
+
+        return cls(data=folder("data"), state=folder("state"), output=folder("output"))
+
+
+@dataclass(frozen=True)
+class Node:
+    """This client: its name, its share of a partitioned data set, its machine.
+
+    Attributes
+    ----------
+    name : str
+        ``client-name`` of the node config, else ``client-<partition-id>`` padded with zeros.
+    partition_id, num_partitions : int or None
+        The share of a simulated client; ``None`` for a site with data of its own.
+    device : torch.device
+        ``device`` of the node config or ``MOONFLOWER_DEVICE``, else CUDA where there is one.
+    """
+
+    name: str
+    partition_id: int | None
+    num_partitions: int | None
+    device: torch.device
+    folders: Folders
+
+    @classmethod
+    def from_config(cls, node_config: Mapping[str, object]) -> Node:
+        """Read a SuperNode's node config.
+
+        Raises
+        ------
+        SettingsError
+            Without a name and a partition id, or with a name or device that can't be used.
+        """
+        partition_id, num_partitions = (
+            _integer(node_config, key) for key in ("partition-id", "num-partitions")
+        )
+        name = str(node_config.get("client-name") or os.environ.get("MOONFLOWER_CLIENT_NAME") or "")
+        if not name:
+            if partition_id is None:
+                raise SettingsError(
+                    "this node has neither a name nor a partition: start the SuperNode with "
+                    "--node-config 'client-name=\"site-a\"', or with partition-id and "
+                    "num-partitions"
+                )
+            name = f"client-{partition_id:04d}"
+        return cls(
+            name=check_name(name, "client name"),
+            partition_id=partition_id,
+            num_partitions=num_partitions,
+            device=choose_device(str(node_config.get("device") or "")),
+            folders=Folders.find(node_config),
+        )
+
+
+def choose_device(wanted: str = "") -> torch.device:
+    """Return the wanted device (or ``MOONFLOWER_DEVICE``), else CUDA where there is one."""
+    wanted = wanted or os.environ.get("MOONFLOWER_DEVICE", "")
+    if not wanted:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        raise SettingsError(
+            f"device {wanted!r} is unknown: allowed are cpu, cuda and cuda:N"
+        ) from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise SettingsError(
+            f"device {wanted!r} was asked for, but torch sees no CUDA device on this machine: "
+            "use device=cpu, or install a CUDA build of torch and a driver"
+        )
+    return device
+
+
+def _integer(node_config: Mapping[str, object], key: str) -> int | None:
+    value = node_config.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise SettingsError(f"node config {key} = {value!r}: a whole number from 0 is needed")
+    return value

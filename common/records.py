@@ -1,0 +1,107 @@
+"""The name of every record and key that crosses the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+
+QUERY = MessageType.QUERY
+TRAIN = MessageType.TRAIN
+EVALUATE = MessageType.EVALUATE
+
+# Records of an instruction and of a reply
+ARRAYS = "arrays"
+CONFIG = "config"
+METRICS = "metrics"
+LABEL_COUNTS = "label-counts"
+"""ConfigRecord that FedGen's term adds to a train reply: {"counts": list[int]}."""
+CLIENT = "client"
+"""ConfigRecord that answers a query, with the CLIENT_* keys below."""
+
+# Keys of CONFIG in every instruction
+ROUND = "round"
+EXPERIMENT = "experiment"
+LEARNING_RATE = "learning-rate"
+
+# Keys of METRICS
+NUM_EXAMPLES = "num-examples"
+LOSS = "loss"
+CORRECT = "correct"
+CLASS_CORRECT = "class-correct"
+CLASS_TOTAL = "class-total"
+TRAIN_SECONDS = "train-seconds"
+
+# Keys of CLIENT
+CLIENT_NAME = "name"
+CLIENT_LABELS = "examples-per-label"
+CLIENT_DEVICE = "device"
+CLIENT_VERSIONS = "versions"
+CLIENT_ERROR = "error"
+"""Why this node can't take part; empty where it can."""
+
+# Keys of CONFIG that an algorithm's wrapper adds
+FEDPROX_MU = "fedprox.mu"
+MOON_MU = "moon.mu"
+MOON_TEMPERATURE = "moon.temperature"
+MOON_BUFFER_SIZE = "moon.buffer-size"
+FEDGEN_GENERATOR = "fedgen.generator"
+"""Weights and buffers as safetensors bytes; absent before ``fedgen.start-round``."""
+FEDGEN_ALPHA = "fedgen.alpha"
+FEDGEN_BETA = "fedgen.beta"
+FEDGEN_PRIOR = "fedgen.prior"
+"""Probability of each label in a generated batch, list[float] of length num_classes."""
+
+
+def to_arrays(state: Mapping[str, torch.Tensor]) -> ArrayRecord:
+    """Pack named tensors; order, names, shapes and dtypes are kept."""
+    return ArrayRecord(
+        {name: Array(tensor.detach().cpu().numpy()) for name, tensor in state.items()}
+    )
+
+
+def to_tensors(arrays: ArrayRecord) -> dict[str, torch.Tensor]:
+    """Unpack an ArrayRecord into CPU tensors that own their memory."""
+    return {name: torch.from_numpy(array.numpy().copy()) for name, array in arrays.items()}
+
+
+def like(arrays: ArrayRecord, reference: ArrayRecord) -> ArrayRecord:
+    """Return ``arrays`` with the dtypes of ``reference``.
+
+    Flower's aggregators turn an integer such as BatchNorm's ``num_batches_tracked`` into
+    float64; integers are rounded back to the nearest.
+    """
+    restored = {}
+    for name, array in arrays.items():
+        wanted = np.dtype(reference[name].dtype)
+        values = array.numpy()
+        if values.dtype != wanted:
+            values = np.rint(values) if np.issubdtype(wanted, np.integer) else values
+            values = values.astype(wanted)
+        restored[name] = Array(np.asarray(values))
+    return ArrayRecord(restored)
+
+
+def size_in_bytes(messages: Iterable[Message]) -> int:
+    """Return the bytes of all arrays and of all bytes values in the contents of ``messages``."""
+    total = 0
+    for message in messages:
+        if not message.has_content():
+            continue
+        for arrays in message.content.array_records.values():
+            total += sum(len(array.data) for array in arrays.values())
+        for config in message.content.config_records.values():
+            total += sum(len(value) for value in config.values() if isinstance(value, bytes))
+    return total
+
+
+__all__ = [name for name in globals() if name.isupper()] + [
+    "ConfigRecord",
+    "MetricRecord",
+    "like",
+    "size_in_bytes",
+    "to_arrays",
+    "to_tensors",
+]

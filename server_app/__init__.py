@@ -1,0 +1,1 @@
+"""Runs inside flower-superlink."""
