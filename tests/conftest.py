@@ -1,0 +1,28 @@
+"""Fixtures for every tier."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep state, output and prepared data of every test inside its own folder."""
+    monkeypatch.setenv("MOONFLOWER_HOME", str(tmp_path / "moonflower"))
+    for variable in ("DATA_DIR", "STATE_DIR", "OUTPUT_DIR", "DEVICE", "CLIENT_NAME"):
+        monkeypatch.delenv(f"MOONFLOWER_{variable}", raising=False)
+    torch.set_num_threads(1)
+    return tmp_path / "moonflower"
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """Return the folder with MNIST and CIFAR-10 as torchvision reads them, or skip."""
+    folder = os.environ.get("MOONFLOWER_TEST_DATA")
+    if not folder or not (Path(folder) / "MNIST").is_dir():
+        pytest.skip("real data are not laid out: set MOONFLOWER_TEST_DATA to a torchvision folder")
+    return Path(folder)
