@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import Array, ArrayRecord, Message, MessageType
+
+from common.config import ModelSettings
+from common.models import SplitModel
 
 QUERY = MessageType.QUERY
 TRAIN = MessageType.TRAIN
@@ -67,6 +70,15 @@ def to_tensors(arrays: ArrayRecord) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(array.numpy().copy()) for name, array in arrays.items()}
 
 
+def shared_state(model: SplitModel, settings: ModelSettings) -> dict[str, torch.Tensor]:
+    """Return the part of the state dict that travels: all, or all but local buffers."""
+    state = model.state_dict()
+    if settings.batch_norm_buffers == "averaged":
+        return state
+    local = model.buffer_names()
+    return {name: tensor for name, tensor in state.items() if name not in local}
+
+
 def like(arrays: ArrayRecord, reference: ArrayRecord) -> ArrayRecord:
     """Return ``arrays`` with the dtypes of ``reference``.
 
@@ -96,12 +108,3 @@ def size_in_bytes(messages: Iterable[Message]) -> int:
             total += sum(len(value) for value in config.values() if isinstance(value, bytes))
     return total
 
-
-__all__ = [name for name in globals() if name.isupper()] + [
-    "ConfigRecord",
-    "MetricRecord",
-    "like",
-    "size_in_bytes",
-    "to_arrays",
-    "to_tensors",
-]

@@ -1,1 +1,25 @@
+"""Local terms and their registry: an algorithm is a sum of them."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from client_app.terms.base import Instruction, Step, Term
+from client_app.terms.contrastive import Contrastive
+from client_app.terms.generative import Generative
+from client_app.terms.proximal import Proximal
+from common.config import Settings
+
+TERMS: dict[str, Callable[[Settings], Term]] = {
+    "fedprox": lambda settings: Proximal(),
+    "moon": lambda settings: Contrastive(settings.moon.buffer_size),
+    "fedgen": lambda settings: Generative(),
+}
+
+
+def build_terms(settings: Settings) -> list[Term]:
+    """Return the terms of ``settings.algorithm``, in its order."""
+    return [TERMS[name](settings) for name in settings.algorithms]
+
+
+__all__ = ["TERMS", "Instruction", "Step", "Term", "build_terms"]

@@ -73,10 +73,16 @@ class Step:
 class Term(Protocol):
     """One summand of the local objective.
 
-    ``name`` is the metric under which the mean of its penalty is reported.
+    Attributes
+    ----------
+    name : str
+        The metric under which the mean of its penalty is reported.
+    models_kept : int
+        How many of this client's local models it wants to find on disk in later rounds.
     """
 
     name: str
+    models_kept: int
 
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """Prepare for a round; ``model`` holds the global weights."""

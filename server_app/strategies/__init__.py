@@ -1,1 +1,70 @@
+"""Strategies: Flower's aggregators innermost, one wrapper around them per algorithm."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from flwr.serverapp.strategy import (
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedTrimmedAvg,
+    FedYogi,
+    MultiKrum,
+    Strategy,
+)
+
+from common.config import ServerSettings, Settings
+from common.models import SplitModel
+from server_app.strategies.fedgen import FedGen, LabelCounts
+from server_app.strategies.fedprox import FedProx
+from server_app.strategies.moon import Moon
+from server_app.strategies.uniform import UniformWeights
+
+# The loop shows a strategy just the clients of this round, and it takes them all.
+_ALL = {
+    "fraction_train": 1.0,
+    "fraction_evaluate": 1.0,
+    "min_train_nodes": 1,
+    "min_evaluate_nodes": 1,
+    "min_available_nodes": 1,
+}
+
+AGGREGATORS: dict[str, Callable[[ServerSettings, int], Strategy]] = {
+    "fedavg": lambda settings, clients: FedAvg(**_ALL),
+    "fedavgm": lambda settings, clients: FedAvgM(
+        **_ALL, server_learning_rate=settings.learning_rate, server_momentum=settings.momentum
+    ),
+    "fedadam": lambda settings, clients: FedAdam(**_ALL, eta=settings.learning_rate),
+    "fedyogi": lambda settings, clients: FedYogi(**_ALL, eta=settings.learning_rate),
+    "fedmedian": lambda settings, clients: FedMedian(**_ALL),
+    "fedtrimmedavg": lambda settings, clients: FedTrimmedAvg(**_ALL, beta=settings.trim),
+    "multikrum": lambda settings, clients: MultiKrum(
+        **_ALL,
+        num_malicious_nodes=settings.malicious_clients,
+        num_nodes_to_select=max(1, clients - settings.malicious_clients),
+    ),
+}
+"""From the name in ``server.aggregator`` and the number of clients in a round."""
+
+
+def build_strategy(
+    settings: Settings, model: SplitModel, clients: LabelCounts, device: torch.device
+) -> Strategy:
+    """Return the aggregator in the wrappers that ``settings.algorithm`` asks for."""
+    per_round = max(1, int(settings.server.fraction_train * len(clients.label_counts())))
+    strategy = AGGREGATORS[settings.server.aggregator](settings.server, per_round)
+    if settings.server.weighting == "uniform":
+        strategy = UniformWeights(strategy)
+    wrappers: dict[str, Callable[[Strategy], Strategy]] = {
+        "fedprox": lambda inner: FedProx(inner, settings.fedprox),
+        "moon": lambda inner: Moon(inner, settings.moon),
+        "fedgen": lambda inner: FedGen(
+            inner, settings.fedgen, model, clients, settings.seed, device
+        ),
+    }
+    for name in settings.algorithms:
+        strategy = wrappers[name](strategy)
+    return strategy

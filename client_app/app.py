@@ -1,0 +1,174 @@
+"""The ClientApp: messages in, messages out; no maths."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from client_app.evaluation import evaluate
+from client_app.state import ClientState
+from client_app.terms import Instruction, Term, build_terms
+from client_app.training import build_optimizer, train
+from common import records
+from common.config import Settings, SettingsError, parse_settings
+from common.data import ClientData, DataError, TrainBatches, data_spec, load_client_data
+from common.models import SplitModel, build_model
+from common.node import Node
+from common.seeding import torch_generator
+
+app = ClientApp()
+
+
+@app.query()
+def on_query(message: Message, context: Context) -> Message:
+    """Say who this client is, or why it can't take part."""
+    answer = ConfigRecord(
+        {
+            records.CLIENT_NAME: "",
+            records.CLIENT_LABELS: [],
+            records.CLIENT_DEVICE: "",
+            records.CLIENT_VERSIONS: _versions(),
+            records.CLIENT_ERROR: "",
+        }
+    )
+    try:
+        node = Node.from_config(context.node_config)
+        answer[records.CLIENT_NAME] = node.name
+        data = load_client_data(parse_settings(context.run_config), node)
+        answer[records.CLIENT_LABELS] = data.label_counts.tolist()
+        answer[records.CLIENT_DEVICE] = str(node.device)
+    except (SettingsError, DataError) as error:
+        answer[records.CLIENT_ERROR] = str(error)
+    return Message(RecordDict({records.CLIENT: answer}), reply_to=message)
+
+
+@app.train()
+def on_train(message: Message, context: Context) -> Message:
+    """Train the global model on this client's data for one round."""
+    began = time.perf_counter()
+    client = _Client.open(message, context)
+    settings, node = client.settings, client.node
+    terms = build_terms(settings)
+    with client.state.locked():
+        model = client.load_model(before=client.server_round)
+        for term in terms:
+            term.begin(model, client.instruction)
+        learning_rate = float(cast(float, client.instruction.config[records.LEARNING_RATE]))
+        metrics = train(
+            model,
+            client.batches(),
+            terms,
+            build_optimizer(model, settings.train, learning_rate),
+        )
+        client.keep(model, terms)
+    content = RecordDict(
+        {records.ARRAYS: records.to_arrays(records.shared_state(model, settings.model))}
+    )
+    for term in terms:
+        content.update(term.end(model))
+    content[records.METRICS] = MetricRecord(
+        {
+            records.NUM_EXAMPLES: len(client.data.train),
+            **metrics,
+            records.TRAIN_SECONDS: time.perf_counter() - began,
+        }
+    )
+    return Message(content, reply_to=message)
+
+
+@app.evaluate()
+def on_evaluate(message: Message, context: Context) -> Message:
+    """Evaluate the global model on this client's evaluation examples."""
+    client = _Client.open(message, context)
+    model = client.load_model(before=client.server_round + 1)
+    metrics = evaluate(model, client.data.evaluation)
+    return Message(RecordDict({records.METRICS: metrics}), reply_to=message)
+
+
+@dataclass(frozen=True)
+class _Client:
+    """One message's view of this client: nothing in it outlives the message."""
+
+    settings: Settings
+    node: Node
+    server_round: int
+    data: ClientData
+    state: ClientState
+    message: Message
+
+    @classmethod
+    def open(cls, message: Message, context: Context) -> _Client:
+        settings = parse_settings(context.run_config)
+        torch.set_num_threads(settings.train.cpu_threads)
+        node = Node.from_config(context.node_config)
+        config = message.content.config_records[records.CONFIG]
+        return cls(
+            settings=settings,
+            node=node,
+            server_round=int(cast(int, config[records.ROUND])),
+            data=load_client_data(settings, node),
+            state=ClientState(node.folders.state, str(config[records.EXPERIMENT]), node.name),
+            message=message,
+        )
+
+    @property
+    def instruction(self) -> Instruction:
+        return Instruction(
+            server_round=self.server_round,
+            settings=self.settings,
+            config=self.message.content.config_records[records.CONFIG],
+            node=self.node,
+            data=self.data,
+            state=self.state,
+        )
+
+    @property
+    def _buffers_are_local(self) -> bool:
+        return self.settings.model.batch_norm_buffers == "local"
+
+    def load_model(self, before: int) -> SplitModel:
+        """Return the global model, with this client's own buffers where they stay local."""
+        model = build_model(self.settings.model, data_spec(self.settings.data), self.settings.seed)
+        state = model.state_dict()
+        if self._buffers_are_local:
+            for own in self.state.newest_before(before, 1):
+                state |= {name: own[name] for name in model.buffer_names()}
+        state |= records.to_tensors(self.message.content.array_records[records.ARRAYS])
+        model.load_state_dict(state)
+        return model.to(self.node.device)
+
+    def batches(self) -> TrainBatches:
+        settings = self.settings.train
+        return TrainBatches(
+            self.data.train,
+            batch_size=settings.batch_size,
+            drop_last=settings.drop_last,
+            epochs=settings.local_epochs,
+            steps=settings.local_steps,
+            generator=torch_generator(
+                self.settings.seed, "batches", self.node.name, self.server_round
+            ),
+            augmentation=self.settings.data.augmentation,
+        )
+
+    def keep(self, model: SplitModel, terms: list[Term]) -> None:
+        """Keep the local model on disk, if a term or local buffers will ask for it."""
+        wanted = max([int(self._buffers_are_local), *(term.models_kept for term in terms)])
+        if wanted:
+            self.state.save(self.server_round, model.state_dict())
+            self.state.prune(wanted + 1)
+
+
+def _versions() -> str:
+    import flwr
+
+    return json.dumps(
+        {"python": platform.python_version(), "flwr": flwr.__version__, "torch": torch.__version__}
+    )

@@ -1,0 +1,104 @@
+"""FedGen's generator-augmented terms (Zhu, Hong, Zhou, ICML 2021, arXiv:2105.10056)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from flwr.app import ConfigRecord, RecordDict
+from torch import Tensor
+
+from client_app.terms.base import Instruction, Step
+from common import records
+from common.generator import (
+    Generator,
+    build_generator,
+    draw_noise,
+    generator_from_bytes,
+    sample_labels,
+)
+from common.models import SplitModel
+from common.seeding import torch_generator
+
+
+def prediction_divergence(logits: Tensor, target_logits: Tensor) -> Tensor:
+    """Return ``KL(softmax(target_logits) || softmax(logits))``, the mean over the batch.
+
+    The latent term of FedGen's published code: ``logits`` come from the real x,
+    ``target_logits`` from G(y) and carry no gradient. Both float ``[batch, classes]``.
+    """
+    target = F.log_softmax(target_logits.detach(), dim=1)
+    return F.kl_div(F.log_softmax(logits, dim=1), target, reduction="batchmean", log_target=True)
+
+
+class Generative:
+    """``alpha * CE(predictor(G(eps, y~p^)), y) + beta * KL(output on G(y), output on x)``.
+
+    The first summand is Eq. 5; the second is in the published code only (``fedgen.beta``).
+    Only the predictor learns from them: G is frozen and in eval mode. Before
+    ``fedgen.start-round`` the server sends no generator and both are zero.
+    """
+
+    name = "fedgen"
+    models_kept = 0
+
+    def begin(self, model: SplitModel, instruction: Instruction) -> None:
+        """Load the generator that came with the instruction."""
+        settings, config = instruction.settings.fedgen, instruction.config
+        seed, client = instruction.settings.seed, instruction.node.name
+        device = instruction.node.device
+        self._settings = settings
+        self._alpha = float(config[records.FEDGEN_ALPHA])  # type: ignore[arg-type]
+        self._beta = float(config[records.FEDGEN_BETA])  # type: ignore[arg-type]
+        self._prior = torch.tensor(config[records.FEDGEN_PRIOR], device=device)
+        self._random = torch_generator(seed, "fedgen", client, instruction.server_round, device)
+        self._generator: Generator | None = None
+        if records.FEDGEN_GENERATOR in config:
+            generator = build_generator(settings, model.num_classes, model.latent_dim, seed)
+            generator_from_bytes(generator, cast(bytes, config[records.FEDGEN_GENERATOR]))
+            self._generator = generator.to(device).eval().requires_grad_(requires_grad=False)
+        zero = torch.zeros((), device=device)
+        self._sums = {"generated-cross-entropy": zero.clone(), "generated-kl": zero.clone()}
+        counts_all = settings.label_counts == "all"
+        self._counts = instruction.data.label_counts.to(device, copy=True)
+        if not counts_all:
+            self._counts = torch.ones_like(self._counts)
+        self._count_drawn = not counts_all
+
+    def penalty(self, step: Step) -> Tensor:
+        """Return the weighted sum of both terms for this step."""
+        if self._count_drawn:
+            self._counts += torch.bincount(step.y, minlength=len(self._counts))
+        if self._generator is None:
+            return step.logits.new_zeros(())
+        predictor = step.model.predictor
+        y = sample_labels(self._prior, self._settings.batch_size, self._random)
+        cross_entropy = F.cross_entropy(predictor(self._generate(y)), y)
+        self._sums["generated-cross-entropy"] += cross_entropy.detach()
+        loss = self._alpha * cross_entropy
+        if self._beta > 0:
+            with torch.no_grad():
+                target_logits = predictor(self._generate(step.y))
+            divergence = prediction_divergence(step.logits, target_logits)
+            self._sums["generated-kl"] += divergence.detach()
+            loss = loss + self._beta * divergence
+        return loss
+
+    def metrics(self) -> Mapping[str, Tensor]:
+        """Return both terms' sums, before their weights."""
+        return self._sums
+
+    def end(self, model: SplitModel) -> RecordDict:
+        """Add this client's label counts, from which the server estimates p^(y)."""
+        counts = ConfigRecord({"counts": [int(count) for count in self._counts.tolist()]})
+        return RecordDict({records.LABEL_COUNTS: counts})
+
+    @torch.no_grad()
+    def _generate(self, y: Tensor) -> Tensor:
+        generator = cast(Generator, self._generator)
+        noise = draw_noise(
+            self._settings.noise, len(y), self._settings.noise_dim, self._random, y.device
+        )
+        return cast(Tensor, generator(noise, y))

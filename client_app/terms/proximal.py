@@ -1,0 +1,47 @@
+"""FedProx's proximal term (Li et al., MLSys 2020, arXiv:1812.06127)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from flwr.app import RecordDict
+from torch import Tensor
+
+from client_app.terms.base import Instruction, Step
+from common import records
+from common.models import SplitModel
+
+
+def squared_distance(parameters: Iterable[Tensor], global_parameters: Iterable[Tensor]) -> Tensor:
+    """Return ``||w - w_global||^2``, a scalar, over all parameters together."""
+    return torch.stack(
+        [
+            (w - w_global).square().sum()
+            for w, w_global in zip(parameters, global_parameters, strict=True)
+        ]
+    ).sum()
+
+
+class Proximal:
+    """``mu/2 * ||w - w_global||^2`` (Eq. 2), over the parameters; buffers are no part of it."""
+
+    name = "fedprox"
+    models_kept = 0
+
+    def begin(self, model: SplitModel, instruction: Instruction) -> None:
+        """Remember the global weights."""
+        self._mu = float(instruction.config[records.FEDPROX_MU])  # type: ignore[arg-type]
+        self._global = [parameter.detach().clone() for parameter in model.parameters()]
+
+    def penalty(self, step: Step) -> Tensor:
+        """Return ``mu/2 * ||w - w_global||^2``."""
+        return self._mu / 2 * squared_distance(step.model.parameters(), self._global)
+
+    def metrics(self) -> Mapping[str, Tensor]:
+        """Return nothing beyond the penalty itself."""
+        return {}
+
+    def end(self, model: SplitModel) -> RecordDict:
+        """Add nothing to the reply."""
+        return RecordDict()

@@ -1,0 +1,107 @@
+"""The local loop. It knows no algorithm and no Flower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from client_app.terms import Step, Term
+from common.config import TrainSettings
+from common.data import Batch
+from common.models import SplitModel
+
+
+def build_optimizer(
+    model: SplitModel, settings: TrainSettings, learning_rate: float
+) -> torch.optim.Optimizer:
+    """Return the local optimiser, fresh in every round as in the papers."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(
+            parameters, lr=learning_rate, weight_decay=settings.weight_decay, fused=True
+        )
+    return torch.optim.SGD(
+        parameters,
+        lr=learning_rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
+
+
+def train(
+    model: SplitModel,
+    batches: Iterable[Batch],
+    terms: Sequence[Term],
+    optimizer: torch.optim.Optimizer,
+) -> dict[str, float]:
+    """Minimise cross-entropy plus the terms' penalties over ``batches``.
+
+    Parameters
+    ----------
+    model : SplitModel
+        Trained in place.
+    batches : Iterable[Batch]
+        On the model's device.
+    terms : Sequence[Term]
+        Already begun.
+    optimizer : torch.optim.Optimizer
+        Over the model's parameters.
+
+    Returns
+    -------
+    dict[str, float]
+        Means over the steps: ``loss``, ``cross-entropy``, each term's penalty under its name
+        and the terms' own metrics; and ``steps``, their number.
+    """
+    device = next(model.parameters()).device
+    sums = torch.zeros(2 + len(terms), device=device)
+    steps = 0
+    model.train()
+    for batch in batches:
+        with _normalisation_for(model, len(batch.y)):
+            z = model.encoder(batch.x)
+            logits = model.predictor(z)
+            step = Step(batch.x, batch.y, batch.index, z, logits, model)
+            cross_entropy = F.cross_entropy(logits, batch.y)
+            penalties = [term.penalty(step) for term in terms]
+            loss = torch.stack([cross_entropy, *penalties]).sum()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+        # Kept on the device: reading a number here would wait for it in every step.
+        sums += torch.stack([loss, cross_entropy, *penalties]).detach()
+        steps += 1
+    return {**_means(sums, terms, max(steps, 1)), "steps": float(steps)}
+
+
+def _means(sums: Tensor, terms: Sequence[Term], steps: int) -> dict[str, float]:
+    names = ["loss", "cross-entropy", *(term.name for term in terms)]
+    means = dict(zip(names, (sums / steps).tolist(), strict=True))
+    for term in terms:
+        means |= {name: float(total) / steps for name, total in term.metrics().items()}
+    return means
+
+
+@contextmanager
+def _normalisation_for(model: nn.Module, batch_size: int) -> Iterator[None]:
+    """Put BatchNorm into eval mode for a batch of one, whose variance does not exist."""
+    if batch_size > 1:
+        yield
+        return
+    norms = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training
+    ]
+    for norm in norms:
+        norm.eval()
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.train()

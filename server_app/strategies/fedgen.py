@@ -1,0 +1,182 @@
+"""FedGen on the server (Zhu, Hong, Zhou, ICML 2021, Algorithm 1)."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, cast
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from torch import Tensor
+
+from common import records
+from common.config import FedGenSettings
+from common.generator import build_generator, generator_to_bytes
+from common.models import SplitModel
+from common.seeding import torch_generator
+from server_app.distillation import build_teacher, train_generator
+from server_app.strategies.wrapper import Wrapper
+
+_HEAD = "predictor."
+_MOST_EXAMPLES = 2**40
+_log = logging.getLogger("moonflower")
+
+
+class LabelCounts(Protocol):
+    """What FedGen needs to know of the clients (``server_app.roster.Roster``)."""
+
+    def name_of(self, node_id: int) -> str:
+        """Return the client's name."""
+
+    def label_counts(self) -> Mapping[str, Sequence[int]]:
+        """Return examples per label of every known client."""
+
+
+class FedGen(Wrapper):
+    """Train a generator on the clients' heads each round and ship it with the next instruction.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        Aggregates the models.
+    settings : FedGenSettings
+    model : SplitModel
+        For its shape: the predictor that heads are loaded into.
+    clients : LabelCounts
+        Names, and label counts before a client's first reply.
+    seed : int
+    device : torch.device
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        settings: FedGenSettings,
+        model: SplitModel,
+        clients: LabelCounts,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        super().__init__(strategy)
+        self._settings, self._clients = settings, clients
+        self._seed, self._device = seed, device
+        self._student = copy.deepcopy(model.predictor).to(device)
+        self._num_classes = model.num_classes
+        self._generator = build_generator(
+            settings, model.num_classes, model.latent_dim, seed
+        ).to(device)
+        self._optimizer = torch.optim.Adam(
+            self._generator.parameters(),
+            lr=settings.generator_learning_rate,
+            weight_decay=settings.generator_weight_decay,
+        )
+        self._counts: dict[str, Tensor] = {}
+        self._trained = False
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Add the generator, the prior and this round's alpha and beta to the config."""
+        decay = self._settings.decay ** (server_round - 1)
+        config[records.FEDGEN_ALPHA] = self._settings.alpha * decay
+        config[records.FEDGEN_BETA] = self._settings.beta * decay
+        config[records.FEDGEN_PRIOR] = self._label_prior().tolist()
+        if self._trained and server_round >= self._settings.start_round:
+            config[records.FEDGEN_GENERATOR] = generator_to_bytes(self._generator)
+        self._student.load_state_dict(self._head(arrays))
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Take the label counts out, aggregate inside, and train the generator on the heads."""
+        usable, heads, counts = [], [], []
+        for reply in replies:
+            taken = self._take_counts(reply)
+            if taken is not None:
+                usable.append(reply)
+                counts.append(taken)
+                heads.append(self._head(reply.content.array_records[records.ARRAYS]))
+        arrays, metrics = super().aggregate_train(server_round, usable)
+        if arrays is not None and metrics is not None:
+            for name, value in self._train(server_round, heads, torch.stack(counts)).items():
+                metrics[name] = value
+        return arrays, metrics
+
+    def _train(
+        self, server_round: int, heads: list[dict[str, Tensor]], counts: Tensor
+    ) -> dict[str, float]:
+        settings = self._settings
+        decay = settings.generator_learning_rate_decay ** (server_round - 1)
+        for group in self._optimizer.param_groups:
+            group["lr"] = settings.generator_learning_rate * decay
+        self._trained = True
+        return train_generator(
+            self._generator,
+            self._optimizer,
+            build_teacher(settings, self._student, heads, counts),
+            self._student,
+            self._teachable_labels(counts),
+            settings,
+            torch_generator(self._seed, "generator", "", server_round, self._device),
+        )
+
+    def _head(self, arrays: ArrayRecord) -> dict[str, Tensor]:
+        return {
+            name.removeprefix(_HEAD): torch.from_numpy(array.numpy().copy()).to(self._device)
+            for name, array in arrays.items()
+            if name.startswith(_HEAD)
+        }
+
+    def _take_counts(self, reply: Message) -> Tensor | None:
+        """Take the label counts out of a reply; None, with a warning, if they are unusable."""
+        name = self._clients.name_of(reply.metadata.src_node_id)
+        record = reply.content.pop(records.LABEL_COUNTS, None)
+        counts = record.get("counts") if isinstance(record, ConfigRecord) else None
+        if (
+            not isinstance(counts, list)
+            or len(counts) != self._num_classes
+            or not all(isinstance(count, int) and 0 <= count <= _MOST_EXAMPLES for count in counts)
+        ):
+            _log.warning(
+                "%s: left out, its label counts are %r; expected are %d whole numbers from 0",
+                name, counts, self._num_classes,
+            )
+            return None
+        self._counts[name] = torch.tensor(counts, device=self._device)
+        return self._counts[name]
+
+    def _label_prior(self) -> Tensor:
+        """Return p^(y) for the clients' generated batches, float ``[classes]``."""
+        at_start = self._clients.label_counts()
+        held = sum(
+            (torch.tensor(counts, device=self._device) for counts in at_start.values()),
+            start=torch.zeros(self._num_classes, device=self._device),
+        )
+        if self._settings.labels == "uniform":
+            seen = (held > 0).float()
+            return seen / seen.sum()
+        known = sum(
+            (
+                self._counts.get(name, torch.tensor(counts, device=self._device))
+                for name, counts in at_start.items()
+            ),
+            start=torch.zeros(self._num_classes, device=self._device),
+        )
+        return known / known.sum()
+
+    def _teachable_labels(self, counts: Tensor) -> Tensor:
+        """Return from where the generator's own training draws labels, float ``[classes]``.
+
+        The paper: p^(y). The published code: uniform over the labels that a client of this
+        round has drawn (its counts start at 1, so more than 1).
+        """
+        if self._settings.labels == "prior":
+            return self._label_prior()
+        floor = 1 if self._settings.label_counts == "drawn" else 0
+        seen = (counts.max(dim=0).values > floor).float()
+        return seen / seen.sum()

@@ -1,0 +1,136 @@
+"""FedGen's server losses against values derived by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from common.generator import build_generator
+from server_app.distillation import (
+    averaged_head,
+    averaged_logits_loss,
+    build_teacher,
+    label_weighted_loss,
+    shares_by_label,
+    stacked_heads,
+    student_divergence,
+    train_generator,
+)
+from tests.settings import make_settings
+
+
+def linear_heads(count: int, latent: int = 5, classes: int = 3) -> list[dict[str, torch.Tensor]]:
+    random = torch.Generator().manual_seed(7)
+    return [
+        {
+            "weight": torch.randn(classes, latent, generator=random, dtype=torch.float64),
+            "bias": torch.randn(classes, generator=random, dtype=torch.float64),
+        }
+        for _ in range(count)
+    ]
+
+
+def test_eq_4_is_cross_entropy_of_the_averaged_logits() -> None:
+    # Two clients, one example: the mean logits are (log 3, 0), so p = (3/4, 1/4).
+    logits = torch.tensor([[[2 * math.log(3.0), 1.0]], [[0.0, -1.0]]])
+    assert averaged_logits_loss(logits, torch.tensor([1])).item() == pytest.approx(math.log(4))
+
+
+def test_averaged_logits_are_the_logits_of_the_averaged_linear_head() -> None:
+    heads, predictor = linear_heads(4), nn.Linear(5, 3, dtype=torch.float64)
+    z = torch.randn(6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    each = torch.stack([z @ head["weight"].T + head["bias"] for head in heads])
+    torch.testing.assert_close(averaged_head(predictor, heads)(z)[0], each.mean(dim=0))
+    torch.testing.assert_close(stacked_heads(predictor, heads)(z), each)
+
+
+def test_eq_4_is_the_same_with_the_averaged_and_with_single_heads() -> None:
+    heads, predictor = linear_heads(4), nn.Linear(5, 3, dtype=torch.float64)
+    z = torch.randn(6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    y = torch.tensor([0, 1, 2, 0, 1, 2])
+    single = averaged_logits_loss(stacked_heads(predictor, heads)(z), y)
+    teacher = build_teacher(make_settings().fedgen, predictor, heads, torch.ones(4, 3))
+    torch.testing.assert_close(teacher(z, y)[0], single)
+
+
+def test_stacked_heads_work_for_a_predictor_that_is_not_linear() -> None:
+    predictor = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
+    clients = [nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)) for _ in range(3)]
+    z = torch.ones(2, 5)
+    expected = torch.stack([client(z) for client in clients])
+    heads = [client.state_dict() for client in clients]
+    torch.testing.assert_close(stacked_heads(predictor, heads)(z), expected)
+
+
+def test_label_weighted_teacher_is_the_weighted_sum_over_clients_and_mean_over_the_batch() -> None:
+    # p(y) of client 1 is (1/2, 1/2) everywhere; of client 2, (3/4, 1/4).
+    logits = torch.tensor([[[0.0, 0.0]] * 2, [[math.log(3.0), 0.0]] * 2])
+    weights = torch.tensor([[0.25, 0.75], [1.0, 0.0]])  # [label, client]
+    y = torch.tensor([0, 1])
+    first = 0.25 * math.log(2) + 0.75 * math.log(4 / 3)
+    second = 1.0 * math.log(2)
+    loss = label_weighted_loss(logits, y, weights)
+    assert loss.item() == pytest.approx((first + second) / 2, rel=1e-6)
+
+
+def test_shares_sum_to_one_per_label_and_are_zero_where_nobody_holds_it() -> None:
+    counts = torch.tensor([[3, 0, 0], [1, 2, 0]])  # [client, label]
+    torch.testing.assert_close(
+        shares_by_label(counts), torch.tensor([[0.75, 0.25], [0.0, 1.0], [0.0, 0.0]])
+    )
+
+
+def test_student_loss_is_kl_of_the_student_to_the_teacher() -> None:
+    student = torch.tensor([[0.0, 0.0]])
+    teacher = torch.tensor([[math.log(3.0), 0.0]])
+    expected = 0.5 * math.log(0.5 / 0.75) + 0.5 * math.log(0.5 / 0.25)
+    assert student_divergence(student, teacher).item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("teacher_kind", ["averaged-logits", "label-weighted"])
+def test_training_lowers_the_teacher_loss(teacher_kind: str) -> None:
+    settings = make_settings(
+        **{
+            "fedgen.teacher": teacher_kind,
+            "fedgen.generator-learning-rate": 0.01,
+            "fedgen.noise-dim": 4,
+            "fedgen.hidden-dim": 16,
+        }
+    ).fedgen
+    heads = [{name: t.float() for name, t in head.items()} for head in linear_heads(3)]
+    predictor = nn.Linear(5, 3)
+    generator = build_generator(settings, 3, 5, seed=0)
+    optimizer = torch.optim.Adam(generator.parameters(), lr=0.01)
+    teacher = build_teacher(settings, predictor, heads, torch.ones(3, 3))
+    prior, random = torch.ones(3) / 3, torch.Generator().manual_seed(0)
+    losses = [
+        train_generator(generator, optimizer, teacher, predictor, prior, settings, random)
+        for _ in range(4)
+    ]
+    assert losses[-1]["generator-teacher"] < 0.5 * losses[0]["generator-teacher"]
+    assert losses[0]["generator-student"] == 0.0
+
+
+def test_the_student_term_is_subtracted_with_its_weight() -> None:
+    base = {"fedgen.server-steps": 1, "fedgen.noise-dim": 4, "fedgen.hidden-dim": 8}
+    heads = [{name: t.float() for name, t in head.items()} for head in linear_heads(2)]
+    torch.manual_seed(0)
+    student = nn.Linear(5, 3)
+    reports = {}
+    for weight in (0.0, 2.0):
+        settings = make_settings(**base, **{"fedgen.student-weight": weight}).fedgen
+        generator = build_generator(settings, 3, 5, seed=0)
+        optimizer = torch.optim.SGD(generator.parameters(), lr=0.0)
+        reports[weight] = train_generator(
+            generator,
+            optimizer,
+            build_teacher(settings, student, heads, torch.ones(2, 3)),
+            student,
+            torch.ones(3) / 3,
+            settings,
+            torch.Generator().manual_seed(0),
+        )
+    expected = reports[0.0]["generator-loss"] - 2.0 * reports[2.0]["generator-student"]
+    assert reports[2.0]["generator-student"] > 0
+    assert reports[2.0]["generator-loss"] == pytest.approx(expected, rel=1e-5)
