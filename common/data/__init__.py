@@ -1,1 +1,25 @@
+"""Examples: sources, partitions, and batches on the device.
 
+Importing this package is cheap: torchvision, scikit-learn and flwr-datasets are imported only
+while a data set is decoded or partitioned for the first time.
+"""
+
+from common.data.batches import Batch, TrainBatches
+from common.data.client import ClientData, load_client_data, load_server_test_set
+from common.data.errors import DataError
+from common.data.examples import ExampleSet
+from common.data.partition import partition_indices
+from common.data.spec import DataSpec, data_spec
+
+__all__ = [
+    "Batch",
+    "ClientData",
+    "DataError",
+    "DataSpec",
+    "ExampleSet",
+    "TrainBatches",
+    "data_spec",
+    "load_client_data",
+    "load_server_test_set",
+    "partition_indices",
+]

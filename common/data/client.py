@@ -1,0 +1,139 @@
+"""The examples that one client, or the server, works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common.config import DataSettings, Settings
+from common.data.errors import DataError
+from common.data.examples import ExampleSet, open_examples
+from common.data.partition_cache import load_partitions
+from common.data.prepared import PreparedSplit, load_split
+from common.data.spec import data_spec
+from common.data.splits import Rows, held_label_rows, stratified_fraction, validation_split
+from common.node import Folders, Node
+from common.seeding import numpy_generator
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """What one client trains and evaluates on.
+
+    Attributes
+    ----------
+    train : ExampleSet
+        At least one example.
+    evaluation : ExampleSet
+        May be empty.
+    label_counts : Tensor
+        Int64 ``[num_classes]`` on the CPU: examples of each label in ``train``.
+    """
+
+    train: ExampleSet
+    evaluation: ExampleSet
+    label_counts: Tensor
+
+
+def load_client_data(settings: Settings, node: Node) -> ClientData:
+    """Return this client's examples, on its device where they fit.
+
+    ``data.validation-fraction`` of them is kept from training whatever ``data.client-test`` says;
+    the preset of FedGen's code sets it to 0.
+
+    Raises
+    ------
+    DataError
+        Missing or unusable data, no partition, or no examples for this client.
+    """
+    data = settings.data
+    train = load_split(data, node.folders, "train")
+    if train is None:
+        raise DataError(f"source {data.source!r} has no training examples in {node.folders.data}")
+    shares, own = _shares(train, settings, node)
+    held = shares[own]
+    if not len(held):
+        raise DataError(_no_examples(data, node))
+    kept, validation = validation_split(
+        held, data.validation_fraction, numpy_generator(settings.seed, "validation", node.name)
+    )
+    spec = data_spec(data)
+    examples = open_examples(train.arrays, kept, spec, node.device)
+    counts = np.bincount(train.arrays.y[kept], minlength=spec.num_classes)
+    if data.client_test == "validation":
+        evaluation = open_examples(train.arrays, validation, spec, node.device)
+    else:
+        evaluation = _test_examples(train, shares, own, settings, node)
+    return ClientData(examples, evaluation, torch.from_numpy(counts.astype(np.int64)))
+
+
+def load_server_test_set(
+    settings: Settings, folders: Folders, device: torch.device
+) -> ExampleSet | None:
+    """Return the source's whole test set; ``None`` for site data without one on this machine.
+
+    Raises
+    ------
+    DataError
+        The data set is missing or unusable.
+    """
+    test = load_split(settings.data, folders, "test")
+    if test is None:
+        return None
+    rows = np.arange(len(test.arrays.y))
+    return open_examples(test.arrays, rows, data_spec(settings.data), device)
+
+
+def _shares(train: PreparedSplit, settings: Settings, node: Node) -> tuple[list[Rows], int]:
+    """Return the rows of all clients and which of them are this client's."""
+    data = settings.data
+    labels = np.asarray(train.arrays.y)
+    if data.is_site_data:
+        generator = numpy_generator(settings.seed, "fraction", node.name)
+        return [stratified_fraction(labels, data.fraction, generator)], 0
+    number, total = node.partition_id, node.num_partitions
+    if number is None or total is None or number >= total:
+        raise DataError(
+            f"source {data.source!r} is shared among clients, but client {node.name!r} has "
+            f"partition-id={number} and num-partitions={total}: a simulation sets both, a "
+            "SuperNode takes them from --node-config 'partition-id=0 num-partitions=10' "
+            "(partition-id from 0, below num-partitions). For a site's own data use "
+            "data.source='folder' or 'npz'"
+        )
+    return load_partitions(train, data, total, settings.seed, node.folders), number
+
+
+def _test_examples(
+    train: PreparedSplit, shares: list[Rows], own: int, settings: Settings, node: Node
+) -> ExampleSet:
+    data = settings.data
+    test = load_split(data, node.folders, "test")
+    if test is None:
+        raise DataError(
+            f"data.client-test={data.client_test!r} needs a test set, but client {node.name!r} has "
+            f"none in {node.folders.data}: add test.npz (source 'npz') or test/<class>/ (source "
+            "'folder'), or set data.client-test='validation'"
+        )
+    rows = np.arange(len(test.arrays.y))
+    if data.client_test == "held-labels":
+        labels = train.arrays.y
+        held = [frozenset(np.unique(labels[share]).tolist()) for share in shares]
+        rows = held_label_rows(np.asarray(test.arrays.y), held, own)
+    return open_examples(test.arrays, rows, data_spec(data), node.device)
+
+
+def _no_examples(data: DataSettings, node: Node) -> str:
+    if data.is_site_data:
+        return (
+            f"client {node.name!r} has no examples: source {data.source!r} in {node.folders.data} "
+            "is empty. Add examples, or don't start this client"
+        )
+    return (
+        f"client {node.name!r} has no examples: data.partition={data.partition!r}, "
+        f"data.alpha={data.alpha:g}, data.fraction={data.fraction:g} and partition "
+        f"{node.partition_id} of {node.num_partitions} leave it none. Use fewer clients, a larger "
+        "data.fraction or a larger data.min-partition-size"
+    )

@@ -1,0 +1,73 @@
+"""How much memory the examples may take."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from common.data.errors import DataError
+
+LIMIT_VARIABLE = "MOONFLOWER_RESIDENT_MB"
+"""Environment variable: most megabytes (10**6 bytes) that one set may take on the device."""
+
+_CGROUP = Path("/sys/fs/cgroup")
+_MEMINFO = Path("/proc/meminfo")
+
+
+def fits(size: int, device: torch.device) -> bool:
+    """Return whether ``size`` bytes of examples may stay on ``device``.
+
+    They may take half of what is free there, and no more than ``MOONFLOWER_RESIDENT_MB`` where
+    that is set.
+    """
+    return size <= min(_limit(), free_memory(device) / 2)
+
+
+def free_memory(device: torch.device) -> float:
+    """Return the free bytes of a CUDA device, or what this process may still take of the RAM."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return min(_free_ram(), _free_in_cgroup(_CGROUP))
+
+
+def _limit() -> float:
+    text = os.environ.get(LIMIT_VARIABLE, "")
+    if not text:
+        return float("inf")
+    try:
+        megabytes = float(text)
+    except ValueError:
+        megabytes = float("nan")
+    if not megabytes >= 0:
+        raise DataError(
+            f"{LIMIT_VARIABLE}={text!r} is not a number from 0: give megabytes, or unset it"
+        )
+    return megabytes * 1e6
+
+
+def _free_ram() -> int:
+    if _MEMINFO.is_file():
+        for line in _MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    # Not Linux: half of all RAM is the best guess that needs no further library.
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _free_in_cgroup(cgroup: Path) -> float:
+    """Return what a container's own limit (cgroup v2) leaves; infinite where there is none.
+
+    The kernel drops file pages that are not in use before it refuses memory, so they count as free.
+    """
+    try:
+        limit = (cgroup / "memory.max").read_text().strip()
+        used = int((cgroup / "memory.current").read_text())
+        statistics = (cgroup / "memory.stat").read_text().split()
+    except (OSError, ValueError):
+        return float("inf")
+    if limit == "max":
+        return float("inf")
+    droppable = int(statistics[statistics.index("inactive_file") + 1])
+    return max(0, int(limit) - used + droppable)

@@ -1,0 +1,104 @@
+"""A site's own examples as NumPy archives with arrays ``x`` and ``y``.
+
+``train.npz`` (or else ``data.npz``) holds the training examples, ``test.npz`` an optional test set.
+``x`` is uint8 (0 to 255) or float in [0, 1], of shape ``[n, channels, height, width]``,
+``[n, height, width, channels]`` or, with one channel, ``[n, height, width]``; the sizes must be
+those of ``data.image-shape``. ``y`` is whole numbers from 0, ``[n]`` or ``[n, 1]``.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.config import DataSettings
+from common.data.arrays import Arrays
+from common.data.errors import DataError
+from common.data.sources.base import Identity, Split, identity_of
+from common.data.spec import data_spec
+
+_NAMES: dict[Split, tuple[str, ...]] = {"train": ("train.npz", "data.npz"), "test": ("test.npz",)}
+
+
+def identity(settings: DataSettings, folder: Path, split: Split) -> Identity | None:
+    """Return the identity of the archive; ``None`` for a test set that isn't there.
+
+    Raises
+    ------
+    DataError
+        Names the folder without training examples.
+    """
+    path = _find(folder, split)
+    if path is not None:
+        return identity_of([path])
+    if split == "test":
+        return None
+    raise DataError(
+        f"no examples: looked in {folder} for train.npz or data.npz. Put one there, or point "
+        "data-dir of the node config (or MOONFLOWER_DATA_DIR) at the folder that holds it"
+    )
+
+
+def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
+    """Read one archive; arrays that would need pickle are refused.
+
+    Raises
+    ------
+    DataError
+        Not an archive, no ``x`` or ``y``, or an unusable dtype or shape.
+    """
+    path = _find(folder, split)
+    if path is None:
+        raise DataError(f"{folder / _NAMES[split][0]} has disappeared; put it back and try again")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not {"x", "y"} <= set(archive.files):
+                raise DataError(
+                    f"{path}: arrays 'x' and 'y' are needed, found {sorted(archive.files)}"
+                )
+            images, labels = archive["x"], archive["y"]
+    except DataError:
+        raise
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} can't be read as a NumPy archive: {error}") from error
+    return Arrays(_images(images, data_spec(settings).shape, path), _labels(labels, path))
+
+
+def _find(folder: Path, split: Split) -> Path | None:
+    return next((folder / name for name in _NAMES[split] if (folder / name).is_file()), None)
+
+
+def _images(images: NDArray[Any], shape: tuple[int, int, int], path: Path) -> NDArray[Any]:
+    if images.dtype.kind == "f":
+        images = images.astype(np.float32, copy=False)
+    elif images.dtype != np.uint8:
+        raise DataError(
+            f"{path}: 'x' is {images.dtype}; allowed are uint8 (0 to 255) and floats in [0, 1]"
+        )
+    channels, height, width = shape
+    if images.shape[1:] == shape:
+        return images
+    if images.shape[1:] == (height, width, channels):
+        return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    if channels == 1 and images.shape[1:] == (height, width):
+        return images[:, None]
+    raise DataError(
+        f"{path}: 'x' has shape {list(images.shape)}, but data.image-shape is "
+        f"{channels}x{height}x{width}: allowed are [n, {channels}, {height}, {width}], "
+        f"[n, {height}, {width}, {channels}] and, with one channel, [n, {height}, {width}]"
+    )
+
+
+def _labels(labels: NDArray[Any], path: Path) -> NDArray[np.int64]:
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.dtype.kind not in "iu" or labels.ndim != 1:
+        raise DataError(
+            f"{path}: 'y' must be whole numbers of shape [n] or [n, 1], found {labels.dtype} "
+            f"{list(labels.shape)}"
+        )
+    return labels.astype(np.int64)
