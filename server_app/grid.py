@@ -1,0 +1,225 @@
+"""Sending instructions and waiting for replies, bounded in every way."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+from common import records
+from common.config import ServerSettings
+
+FIRST_POLL = 0.05
+SLOWEST_POLL = 3.0
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Time as the server sees it; tests put a fake one here."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for replies; :func:`closing_time` says what the numbers mean.
+
+    Attributes
+    ----------
+    deadline, straggler_grace : float
+        Seconds.
+    min_replies : int
+        Replies without an error, at least 1.
+    """
+
+    deadline: float
+    min_replies: int
+    straggler_grace: float
+
+    @classmethod
+    def of_a_round(cls, settings: ServerSettings) -> Patience:
+        """Return the patience that ``[server]`` asks for."""
+        return cls(settings.round_deadline, settings.min_replies, settings.straggler_grace)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What came of sending messages.
+
+    Attributes
+    ----------
+    replies : Mapping[str, Message]
+        By client name and in its order, so that sums don't depend on who was fastest. Replies
+        that carry an error are among them.
+    missing : tuple[str, ...]
+        Names of those that did not answer in time or could not be sent to, sorted.
+    seconds : float
+    bytes_sent, bytes_received : int
+        Arrays and byte strings, without Flower's framing.
+    """
+
+    replies: Mapping[str, Message]
+    missing: tuple[str, ...]
+    seconds: float
+    bytes_sent: int
+    bytes_received: int
+
+
+class SelectedGrid(Grid):
+    """A view of a Grid that shows only the chosen nodes.
+
+    Flower's strategies sample from "all" nodes of the Grid they are given; here, "all" are those
+    that Moonflower has chosen by name.
+    """
+
+    def __init__(self, grid: Grid, node_ids: Iterable[int]) -> None:
+        self._grid = grid
+        self._node_ids = tuple(node_ids)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the chosen nodes."""
+        return list(self._node_ids)
+
+    def set_run(self, run: Run) -> None:
+        """Pass on."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """Pass on."""
+        return self._grid.run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Pass on."""
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Pass on."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Pass on."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Pass on."""
+        return self._grid.send_and_receive(messages, timeout=timeout)
+
+
+def poll_delay(elapsed: float, first: float = FIRST_POLL) -> float:
+    """Return how long to sleep before asking again, in seconds.
+
+    A tenth of the time waited so far: a short round is not rounded up to Flower's 3 s, and a
+    long one is not polled thousands of times.
+    """
+    return min(max(first, 0.1 * elapsed), SLOWEST_POLL)
+
+
+def closing_time(
+    sent_at: float, arrivals: Sequence[float], usable: int, expected: int, patience: Patience
+) -> float:
+    """Return when waiting ends if nobody else answers.
+
+    That is ``deadline`` after sending. It is earlier once half of the replies, and among them
+    ``min_replies`` without an error, are in: then it is ``straggler_grace`` after the newest
+    reply, but no less than twice the longest wait between two replies so far (or for the first
+    one). So a client counts as a straggler only if it is much slower than the others, and clients
+    that take turns on one machine, as in a simulation, are not cut off in the middle.
+
+    Parameters
+    ----------
+    sent_at : float
+        Clock reading, in seconds.
+    arrivals : Sequence[float]
+        Clock readings at which replies came, ascending.
+    usable : int
+        Replies without an error.
+    expected : int
+        Messages sent.
+    patience : Patience
+    """
+    end = sent_at + patience.deadline
+    if len(arrivals) < max(1, math.ceil(expected / 2)) or usable < patience.min_replies:
+        return end
+    moments = [sent_at, *arrivals]
+    longest_gap = max(after - before for before, after in zip(moments, arrivals, strict=False))
+    return min(end, arrivals[-1] + max(patience.straggler_grace, 2 * longest_gap))
+
+
+def exchange(
+    grid: Grid,
+    messages: Iterable[Message],
+    *,
+    name_of: Callable[[int], str],
+    patience: Patience,
+    clock: Clock,
+) -> Exchange:
+    """Send ``messages`` and collect the replies until :func:`closing_time`.
+
+    Replies are pulled by the ids of these messages, so a late reply to an earlier round is never
+    taken for one of this round; a second reply to one message is dropped. The sender is known by
+    the message it answers: Flower's own error replies carry the SuperLink's node id.
+
+    Parameters
+    ----------
+    grid : Grid
+    messages : Iterable[Message]
+        At most one per node.
+    name_of : Callable[[int], str]
+        Client name of a node id.
+    patience : Patience
+    clock : Clock
+    """
+    outgoing = list(messages)
+    sent_at = clock.now()
+    accepted = set(grid.push_messages(outgoing))
+    # Names by message id, now: a node may be gone from the roster when its reply is read.
+    names = {m.metadata.message_id: name_of(m.metadata.dst_node_id) for m in outgoing}
+    awaited = set(names) & accepted
+    replies = _collect(grid, awaited, sent_at, patience, clock)
+    by_name = {names[message_id]: reply for message_id, reply in replies.items()}
+    return Exchange(
+        replies={name: by_name[name] for name in sorted(by_name)},
+        missing=tuple(sorted(set(names.values()) - set(by_name))),
+        seconds=clock.now() - sent_at,
+        bytes_sent=records.size_in_bytes(outgoing),
+        bytes_received=records.size_in_bytes(by_name.values()),
+    )
+
+
+def _collect(
+    grid: Grid, awaited: set[str], sent_at: float, patience: Patience, clock: Clock
+) -> dict[str, Message]:
+    """Return replies by the id of the message they answer."""
+    replies: dict[str, Message] = {}
+    arrivals: list[float] = []
+    expected = len(awaited)
+    while len(replies) < expected:
+        pulled = list(grid.pull_messages(awaited - set(replies)))
+        now = clock.now()
+        for reply in pulled:
+            answered = reply.metadata.reply_to_message_id
+            if answered in awaited and answered not in replies:
+                replies[answered] = reply
+                arrivals.append(now)
+        usable = sum(not reply.has_error() for reply in replies.values())
+        end = closing_time(sent_at, arrivals, usable, expected, patience)
+        if len(replies) == expected or now >= end:
+            break
+        clock.sleep(min(poll_delay(now - sent_at), end - now))
+    return replies

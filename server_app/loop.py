@@ -1,0 +1,112 @@
+"""The round loop over Flower's public Strategy interface.
+
+``Strategy.start`` always counts from 1, waits for ever for missing nodes and ends the run on one
+inconsistent reply. This loop can start anywhere; :mod:`server_app.phases` does the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from flwr.app import ArrayRecord
+
+from common import records
+from common.models import SplitModel
+from server_app import phases
+from server_app.evaluation import evaluate_global
+from server_app.phases import Federation
+from server_app.report import RoundReport
+
+log = logging.getLogger("moonflower")
+
+
+def run_rounds(federation: Federation, arrays: ArrayRecord, first_round: int = 1) -> ArrayRecord:
+    """Train from ``first_round`` to ``num-rounds`` and save the final model.
+
+    Parameters
+    ----------
+    federation : Federation
+        Its strategy is in the state of the end of round ``first_round - 1``.
+    arrays : ArrayRecord
+        The global model at that point.
+    first_round : int
+        From 1.
+
+    Returns
+    -------
+    ArrayRecord
+        The global model after the last round.
+
+    Raises
+    ------
+    RoundFailedError, DivergedError
+        From :mod:`server_app.phases`; the rounds before are on disk.
+    """
+    last_round = federation.settings.num_rounds
+    for server_round in range(first_round, last_round + 1):
+        arrays, report = play_round(federation, arrays, server_round)
+        federation.tracker.write_round(report, federation.model)
+        log.info("%s", report.line())
+        if server_round == last_round:
+            federation.tracker.write_final(report, federation.model)
+    return arrays
+
+
+def play_round(
+    federation: Federation, arrays: ArrayRecord, server_round: int
+) -> tuple[ArrayRecord, RoundReport]:
+    """Train, aggregate and, where it is due, evaluate once.
+
+    ``federation.model`` holds the new global weights afterwards.
+    """
+    settings, watch = federation.settings, _Stopwatch(federation.clock.now)
+    federation.roster.refresh(federation.grid, settings, federation.clock)
+    watch.lap("join")
+    attempts = phases.train(federation, arrays, server_round)
+    watch.lap("train")
+    arrays, metrics = phases.aggregate(federation, arrays, attempts[-1].replies, server_round)
+    _load(federation.model, arrays)
+    watch.lap("aggregate")
+    evaluation, clients, global_model = None, None, None
+    if server_round % settings.server.evaluate_every == 0 or server_round == settings.num_rounds:
+        evaluation, clients = phases.evaluate_clients(federation, arrays, server_round)
+        watch.lap("evaluate-clients")
+        if federation.test_set is not None:
+            global_model = evaluate_global(federation.model, federation.test_set)
+        watch.lap("evaluate-global")
+    exchanges = [each.exchange for each in (*attempts, evaluation) if each]
+    return arrays, RoundReport(
+        server_round=server_round,
+        num_rounds=settings.num_rounds,
+        train=metrics,
+        training=attempts[-1].participation,
+        clients=clients,
+        global_model=global_model,
+        evaluating=evaluation.participation if evaluation else None,
+        bytes_sent=sum(each.bytes_sent for each in exchanges),
+        bytes_received=sum(each.bytes_received for each in exchanges),
+        seconds=watch.seconds(),
+    )
+
+
+def _load(model: SplitModel, arrays: ArrayRecord) -> None:
+    """Put ``arrays`` into ``model``; buffers that stay with the clients keep their first values."""
+    model.load_state_dict({**model.state_dict(), **records.to_tensors(arrays)})
+
+
+class _Stopwatch:
+    """Seconds per phase."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._began = self._last = now()
+        self._laps: dict[str, float] = {}
+
+    def lap(self, phase: str) -> None:
+        moment = self._now()
+        self._laps[phase] = moment - self._last
+        self._last = moment
+
+    def seconds(self) -> dict[str, float]:
+        return {**self._laps, "total": self._last - self._began}

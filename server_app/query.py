@@ -1,0 +1,144 @@
+"""Asking nodes who they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+
+from common import records
+from common.config import Settings, SettingsError, check_name
+from common.data import data_spec
+from server_app.admission import error_text
+from server_app.grid import Clock, Patience, exchange
+
+# Flower's own words for "this node is not there", as opposed to "its ClientApp failed".
+_NODE_IS_GONE = (
+    ErrorCode.NODE_UNAVAILABLE,
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+)
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client as it described itself.
+
+    Attributes
+    ----------
+    name : str
+        Unique in a federation; the same after a restart.
+    node_id : int
+        Flower's number for the connection; changes with every restart of the SuperNode.
+    examples_per_label : tuple[int, ...]
+        Training examples, of length ``num_classes``.
+    device, versions : str
+        For the records only.
+    """
+
+    name: str
+    node_id: int
+    examples_per_label: tuple[int, ...]
+    device: str = ""
+    versions: str = ""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came back from a query.
+
+    Attributes
+    ----------
+    clients : list[Client]
+        Sorted by name, then by node id; two may have one name.
+    errors : dict[int, tuple[str, str]]
+        By node id: the client's name, as far as known, and why it can't take part.
+    silent : dict[int, str]
+        By node id: nodes that did not answer in time or are gone, and what is known about it.
+    """
+
+    clients: list[Client] = field(default_factory=list)
+    errors: dict[int, tuple[str, str]] = field(default_factory=dict)
+    silent: dict[int, str] = field(default_factory=dict)
+
+
+def query(
+    grid: Grid, node_ids: Iterable[int], settings: Settings, patience: Patience, clock: Clock
+) -> Answers:
+    """Ask ``node_ids`` for name, examples per label, device and versions.
+
+    Nothing that a node answers raises: what can't be used is in ``errors``.
+    """
+    labels = {_label(node_id): node_id for node_id in sorted(node_ids)}
+    content = RecordDict({records.CONFIG: ConfigRecord({records.EXPERIMENT: settings.experiment})})
+    came = exchange(
+        grid,
+        [Message(content, node_id, records.QUERY) for node_id in labels.values()],
+        name_of=_label,
+        patience=patience,
+        clock=clock,
+    )
+    answers = Answers()
+    for label, reply in came.replies.items():
+        _sort_in(answers, labels[label], reply, data_spec(settings.data).num_classes)
+    for label in came.missing:
+        answers.silent[labels[label]] = f"no answer to the query within {came.seconds:.0f} s"
+    answers.clients.sort(key=lambda client: (client.name, client.node_id))
+    return answers
+
+
+def _label(node_id: int) -> str:
+    return f"node {node_id}"
+
+
+def _sort_in(answers: Answers, node_id: int, reply: Message, num_classes: int) -> None:
+    if reply.has_error():
+        if reply.error.code in _NODE_IS_GONE:
+            answers.silent[node_id] = error_text(reply)
+        else:
+            answers.errors[node_id] = (_label(node_id), error_text(reply))
+        return
+    described = reply.content.config_records.get(records.CLIENT, ConfigRecord())
+    name = str(described.get(records.CLIENT_NAME) or "")
+    problem = _why_not(name, described, num_classes)
+    if problem:
+        answers.errors[node_id] = (name or _label(node_id), problem)
+        return
+    counts = described[records.CLIENT_LABELS]
+    answers.clients.append(
+        Client(
+            name=name,
+            node_id=node_id,
+            examples_per_label=tuple(int(n) for n in counts),  # type: ignore[union-attr]
+            device=str(described.get(records.CLIENT_DEVICE, "")),
+            versions=str(described.get(records.CLIENT_VERSIONS, "")),
+        )
+    )
+
+
+def _why_not(name: str, described: ConfigRecord, num_classes: int) -> str:
+    if described.get(records.CLIENT_ERROR):
+        return str(described[records.CLIENT_ERROR])
+    try:
+        check_name(name, "client name")
+    except SettingsError as error:
+        return str(error)
+    counts = described.get(records.CLIENT_LABELS)
+    if (
+        not isinstance(counts, list)
+        or len(counts) != num_classes
+        or not all(isinstance(count, int) and count >= 0 for count in counts)
+    ):
+        return (
+            f"its examples per label are {counts!r}; {num_classes} whole numbers from 0 were "
+            "expected. Does it run the same version of this app?"
+        )
+    if not sum(counts):  # type: ignore[arg-type]
+        return (
+            "it has no training examples: give it data, or use fewer clients or a larger "
+            "data.min-partition-size"
+        )
+    return ""
