@@ -1,0 +1,193 @@
+"""What a node keeps on disk between rounds; knows no algorithm.
+
+``STATE_DIR/<experiment>/<client>/round-000012.safetensors``
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from common.config import check_name
+from common.storage import (
+    DamagedFileError,
+    flush_folder,
+    make_folder,
+    read_tensors,
+    remove_unfinished,
+    set_aside,
+    write_tensors,
+)
+
+logger = logging.getLogger("moonflower")
+
+MINIMUM_KEPT = 2
+"""A round that is run again after a crash needs the file before its own."""
+
+_FILE_NAME = re.compile(r"round-(\d{6,})\.safetensors")
+
+
+class StateError(RuntimeError):
+    """A client's state can't be read, written or locked; the message names path and reason."""
+
+
+class ClientState:
+    """The files of one client in one experiment, one for each round that it took part in.
+
+    Parameters
+    ----------
+    folder : Path
+        The node's state folder (``Folders.state``).
+    experiment, client : str
+        Names that the server and the node config gave; checked before they touch a path.
+
+    Raises
+    ------
+    SettingsError
+        A name can't be a folder.
+    """
+
+    def __init__(self, folder: Path, experiment: str, client: str) -> None:
+        self.folder = (
+            folder / check_name(experiment, "experiment") / check_name(client, "client name")
+        )
+
+    def path(self, server_round: int) -> Path:
+        """Return the file of a round; it need not exist."""
+        return self.folder / f"round-{server_round:06d}.safetensors"
+
+    def save(self, server_round: int, tensors: Mapping[str, Tensor]) -> None:
+        """Keep ``tensors`` as the result of ``server_round``, replacing those of an earlier try.
+
+        Files of later rounds are deleted: they belong to a run that has since gone back to an
+        earlier checkpoint. Left here, they would outlive this one in :meth:`prune`.
+
+        Raises
+        ------
+        StateError
+            The disk is full, read-only or failing. The files of other rounds are intact.
+        """
+        with _explained(self.path(server_round), "written"):
+            write_tensors(self.path(server_round), tensors, {"round": str(server_round)})
+            self._delete([later for later in self._rounds() if later > server_round])
+
+    def newest_before(self, server_round: int, count: int) -> list[dict[str, Tensor]]:
+        """Return what was saved in the newest rounds earlier than ``server_round``.
+
+        A damaged file is set aside with a warning, and the one before it is used.
+
+        Parameters
+        ----------
+        server_round : int
+            The current round: its own file, of an earlier try, doesn't count, so that a round
+            that is run again gives the same result.
+        count : int
+            At most so many.
+
+        Returns
+        -------
+        list[dict[str, Tensor]]
+            Newest first, on the CPU; empty in a client's first round.
+
+        Raises
+        ------
+        StateError
+            A file can't be read for another reason than its content.
+        """
+        found: list[dict[str, Tensor]] = []
+        with _explained(self.folder, "read"):
+            for earlier in self._rounds():
+                if len(found) >= count:
+                    break
+                if earlier >= server_round:
+                    continue
+                try:
+                    found.append(read_tensors(self.path(earlier))[0])
+                except DamagedFileError as error:
+                    self._set_aside(earlier, error)
+        return found
+
+    def prune(self, keep: int) -> None:
+        """Delete all but the newest ``keep`` files (at least 2 stay).
+
+        Raises
+        ------
+        StateError
+            A file can't be deleted.
+        """
+        with _explained(self.folder, "pruned"):
+            self._delete(self._rounds()[max(keep, MINIMUM_KEPT) :])
+
+    @contextmanager
+    def locked(self, timeout: float) -> Iterator[None]:
+        """Keep other processes of this client out while the block runs.
+
+        The operating system releases the lock when a process dies.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds to wait for the other.
+
+        Raises
+        ------
+        StateError
+            The other one still holds it, or the folder can't be written.
+        """
+        path = self.folder / ".lock"
+        lock = FileLock(path)
+        with _explained(path, "locked"):
+            make_folder(self.folder)
+            try:
+                lock.acquire(timeout=timeout)
+            except Timeout:
+                raise StateError(
+                    f"{path} is still held by another process after {timeout:g} s: two processes "
+                    "train as the same client. Give every SuperNode on this machine a client-name "
+                    "of its own, or end the other process"
+                ) from None
+        try:
+            with _explained(self.folder, "cleaned"):
+                remove_unfinished(self.folder)
+            yield
+        finally:
+            lock.release()
+
+    def _rounds(self) -> list[int]:
+        """Return the rounds that have a file, newest first."""
+        if not self.folder.is_dir():
+            return []
+        matches = (_FILE_NAME.fullmatch(path.name) for path in self.folder.iterdir())
+        return sorted((int(match[1]) for match in matches if match), reverse=True)
+
+    def _delete(self, rounds: list[int]) -> None:
+        for server_round in rounds:
+            self.path(server_round).unlink(missing_ok=True)
+        if rounds:
+            flush_folder(self.folder)
+
+    def _set_aside(self, server_round: int, error: DamagedFileError) -> None:
+        try:
+            aside = set_aside(self.path(server_round))
+        except OSError as failure:
+            # Reading goes on: a disk that has become read-only must not hide the other files.
+            logger.warning("%s. It could not be set aside (%s)", error, failure)
+        else:
+            logger.warning("%s. It was set aside as %s", error, aside.name)
+
+
+@contextmanager
+def _explained(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StateError(
+            f"{path} can't be {what}: {error}. Free space or fix the permissions of the state "
+            "folder, or choose another with state-dir in the node config or MOONFLOWER_STATE_DIR"
+        ) from error
