@@ -1,0 +1,217 @@
+"""FedGen's conditional generator and what it is fed with (Zhu, Hong, Zhou, ICML 2021)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from common.config import FedGenSettings
+from common.seeding import seeded_initialisation
+
+
+class Generator(nn.Module):
+    """G(eps, y) -> z: a representation that a model might have for label ``y``.
+
+    One hidden layer with BatchNorm and ReLU and a linear output, as in the published code.
+
+    Parameters
+    ----------
+    num_classes, latent_dim, noise_dim, hidden_dim : int
+        From 1.
+    label_input : {"one-hot", "embedding"}
+        How the label enters: as a one-hot vector, or as a learned vector of ``noise_dim``.
+
+    Raises
+    ------
+    ValueError
+        ``label_input`` is neither.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        latent_dim: int,
+        noise_dim: int,
+        hidden_dim: int,
+        label_input: Literal["one-hot", "embedding"],
+    ) -> None:
+        super().__init__()
+        if label_input not in ("one-hot", "embedding"):
+            raise ValueError(
+                f"label_input = {label_input!r}: allowed are 'one-hot' and 'embedding'"
+            )
+        self.num_classes = num_classes
+        self.latent_dim = latent_dim
+        self.noise_dim = noise_dim
+        embeds = label_input == "embedding"
+        self.embedding = nn.Embedding(num_classes, noise_dim) if embeds else None
+        self.hidden = nn.Linear(noise_dim + (noise_dim if embeds else num_classes), hidden_dim)
+        self.norm = nn.BatchNorm1d(hidden_dim)
+        self.output = nn.Linear(hidden_dim, latent_dim)
+
+    def forward(self, noise: Tensor, y: Tensor) -> Tensor:
+        """Return ``z``.
+
+        Parameters
+        ----------
+        noise : Tensor
+            Float ``[batch, noise_dim]``. In training mode the batch has at least 2 rows.
+        y : Tensor
+            Int64 ``[batch]``, values in [0, num_classes).
+
+        Returns
+        -------
+        Tensor
+            Float ``[batch, latent_dim]``.
+        """
+        if self.embedding is None:
+            label = F.one_hot(y, self.num_classes).to(noise.dtype)
+        else:
+            label = self.embedding(y)
+        hidden = torch.relu(self.norm(self.hidden(torch.cat((noise, label), dim=1))))
+        z: Tensor = self.output(hidden)
+        return z
+
+
+def build_generator(
+    settings: FedGenSettings, num_classes: int, latent_dim: int, seed: int
+) -> Generator:
+    """Return a new generator on the CPU; the same seed gives the same weights."""
+    with seeded_initialisation(seed, "generator"):
+        return Generator(
+            num_classes, latent_dim, settings.noise_dim, settings.hidden_dim, settings.label_input
+        )
+
+
+def draw_noise(
+    kind: Literal["normal", "uniform"],
+    count: int,
+    dim: int,
+    generator: torch.Generator,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """Return noise, float32 ``[count, dim]`` on ``device``.
+
+    Parameters
+    ----------
+    kind : {"normal", "uniform"}
+        N(0, I) (the paper) or uniform on [0, 1) (the published code).
+    count, dim : int
+    generator : torch.Generator
+        On the CPU, so that the numbers are the same whatever ``device`` is.
+    device : torch.device or str
+
+    Raises
+    ------
+    ValueError
+        ``kind`` is neither.
+    """
+    if kind == "normal":
+        noise = torch.randn(count, dim, generator=generator)
+    elif kind == "uniform":
+        noise = torch.rand(count, dim, generator=generator)
+    else:
+        raise ValueError(f"noise = {kind!r}: allowed are 'normal' and 'uniform'")
+    return noise.to(device)
+
+
+def sample_labels(prior: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Draw labels y ~ p^(y), independently.
+
+    Parameters
+    ----------
+    prior : Tensor
+        Float ``[num_classes]``, none negative, at least one positive; need not sum to 1.
+    count : int
+    generator : torch.Generator
+        On the CPU.
+
+    Returns
+    -------
+    Tensor
+        Int64 ``[count]`` on the CPU.
+
+    Raises
+    ------
+    ValueError
+        ``prior`` is no distribution.
+    """
+    weights = prior.detach().cpu()
+    usable = weights.ndim == 1 and bool(torch.isfinite(weights).all() and (weights >= 0).all())
+    if not usable or not weights.sum() > 0:
+        raise ValueError(
+            f"the label prior {prior.tolist()} is no distribution: one finite weight per label is "
+            "needed, none negative and not all zero. Check the clients' label counts"
+        )
+    return torch.multinomial(weights, count, replacement=True, generator=generator)
+
+
+def diversity_loss(noise: Tensor, z: Tensor) -> Tensor:
+    """Return the loss that keeps the generator from collapsing to one output per label.
+
+    ``exp(-mean_ij(d(eps_i, eps_j) * d(z_i, z_j)))`` over all pairs, i = j included, where the
+    first d is the mean squared and the second the mean absolute difference of the components
+    (published code, ``DiversityLoss``).
+
+    Parameters
+    ----------
+    noise : Tensor
+        Float ``[batch, noise_dim]``.
+    z : Tensor
+        Float ``[batch, latent_dim]``, what the generator made of ``noise``.
+
+    Returns
+    -------
+    Tensor
+        Scalar in (0, 1]; 1 when all ``z`` agree.
+    """
+    noise_distance = (noise.unsqueeze(1) - noise.unsqueeze(0)).square().mean(dim=2)
+    z_distance = (z.unsqueeze(1) - z.unsqueeze(0)).abs().mean(dim=2)
+    return torch.exp(-(noise_distance * z_distance).mean())
+
+
+def generator_to_bytes(generator: Generator) -> bytes:
+    """Return weights and buffers as safetensors; the same generator gives the same bytes."""
+    state = generator.state_dict()
+    return safetensors.torch.save({name: value.cpu().contiguous() for name, value in state.items()})
+
+
+def generator_from_bytes(generator: Generator, blob: bytes) -> Generator:
+    """Load :func:`generator_to_bytes` into ``generator`` and return it.
+
+    Raises
+    ------
+    ValueError
+        ``blob`` is no safetensors, or its names, shapes or dtypes differ from ``generator``'s,
+        which then is unchanged.
+    """
+    try:
+        received = safetensors.torch.load(blob)
+    except SafetensorError as error:
+        raise ValueError(
+            f"the generator received ({len(blob)} bytes) is no safetensors data: {error}"
+        ) from error
+    expected = {name: _describe(value) for name, value in generator.state_dict().items()}
+    given = {name: _describe(value) for name, value in received.items()}
+    differing = [
+        f"{name} is {given.get(name, 'missing')}, expected {expected.get(name, 'nothing')}"
+        for name in sorted(expected.keys() | given.keys())
+        if expected.get(name) != given.get(name)
+    ]
+    if differing:
+        raise ValueError(
+            "the generator received does not fit the one built here: "
+            + "; ".join(differing)
+            + ". Server and client need the same [fedgen] and [model] settings and version"
+        )
+    generator.load_state_dict(received)
+    return generator
+
+
+def _describe(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
