@@ -1,7 +1,83 @@
-"""Models and their registry."""
+"""Models and their registry.
 
+To add a model, write a file here with a function ``(settings, spec) -> SplitModel`` (see
+``mlp.py``; ``layers.finish`` adds projection head and predictor), and add a line to ``MODELS``.
+Then ``model.name`` accepts it, every algorithm trains it, and ``load_model`` rebuilds it. What
+a model can't take (image size, norm), the function refuses with :class:`SettingsError`. Heavy
+imports belong inside the function, since every train message starts a new process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from torch import nn
+
+from common.config import ModelSettings, SettingsError
+from common.models.cnn import fedgen_cnn, moon_cnn
+from common.models.mlp import mlp
+from common.models.resnet import resnet18, resnet50
+from common.models.saved import SavedModelError, load_facts, load_model, save_model
 from common.models.split import SplitModel
+from common.seeding import seeded_initialisation
 
-MODELS: dict[str, object] = {}
+if TYPE_CHECKING:
+    from common.data import DataSpec
 
-__all__ = ["MODELS", "SplitModel"]
+
+class Builder(Protocol):
+    """Builds an untrained model; weights come from torch's global generator."""
+
+    def __call__(self, settings: ModelSettings, spec: DataSpec, /) -> SplitModel:
+        """Return a model for images of ``spec.shape`` and ``spec.num_classes`` classes."""
+
+
+MODELS: dict[str, Builder] = {
+    "mlp": mlp,
+    "fedgen-cnn": fedgen_cnn,
+    "moon-cnn": moon_cnn,
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+}
+
+
+def build_model(settings: ModelSettings, spec: DataSpec, seed: int) -> SplitModel:
+    """Return a new model on the CPU, in training mode; the same seed gives the same weights.
+
+    Parameters
+    ----------
+    settings : ModelSettings
+    spec : DataSpec
+        Shape (channels, height, width) and number of classes.
+    seed : int
+
+    Raises
+    ------
+    SettingsError
+        The model is unknown, or can't take images of this shape; the message says what it needs.
+    """
+    if settings.name not in MODELS:
+        raise SettingsError(
+            f"model.name = {settings.name!r}: unknown model; allowed are "
+            f"{', '.join(sorted(MODELS))}"
+        )
+    with seeded_initialisation(seed, "model"):
+        return MODELS[settings.name](settings, spec)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Return the number of trainable values in ``model``."""
+    return sum(value.numel() for value in model.parameters() if value.requires_grad)
+
+
+__all__ = [
+    "MODELS",
+    "Builder",
+    "SavedModelError",
+    "SplitModel",
+    "build_model",
+    "count_parameters",
+    "load_facts",
+    "load_model",
+    "save_model",
+]

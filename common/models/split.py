@@ -53,4 +53,4 @@ def frozen_copy(model: SplitModel, state: dict[str, Tensor]) -> SplitModel:
 @torch.no_grad()
 def representations(model: SplitModel, x: Tensor, batch_size: int) -> Tensor:
     """Return ``z`` of all ``x``, float ``[n, latent_dim]``, in batches of ``batch_size``."""
-    return torch.cat([model.encoder(part) for part in x.split(batch_size)])
+    return torch.cat([model.encoder(part) for part in torch.split(x, batch_size)])

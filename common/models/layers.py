@@ -1,0 +1,93 @@
+"""What the models share: the two ends of a SplitModel, normalisation, and refusals."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Literal
+
+from torch import nn
+
+from common.config import ModelSettings, SettingsError
+from common.models.split import SplitModel
+
+if TYPE_CHECKING:
+    from common.data import DataSpec
+
+GROUP_CHANNELS = 8
+
+
+def finish(features: nn.Module, width: int, settings: ModelSettings, spec: DataSpec) -> SplitModel:
+    """Return the SplitModel of ``features``: encoder (with the projection head) and predictor.
+
+    Parameters
+    ----------
+    features : nn.Module
+        ``x`` to float ``[batch, width]``.
+    width : int
+    settings : ModelSettings
+        With ``projection_dim`` above 0, the encoder ends in MOON's head (published code,
+        ``ModelFedCon``): Linear(width, width), ReLU, Linear(width, projection_dim).
+    spec : DataSpec
+
+    Returns
+    -------
+    SplitModel
+        Its predictor is linear, which FedGen's averaged-head teacher relies on.
+    """
+    parts: OrderedDict[str, nn.Module] = OrderedDict(features=features)
+    latent_dim = width
+    if settings.projection_dim:
+        latent_dim = settings.projection_dim
+        parts["projection"] = nn.Sequential(
+            nn.Linear(width, width), nn.ReLU(), nn.Linear(width, latent_dim)
+        )
+    predictor = nn.Linear(latent_dim, spec.num_classes)
+    return SplitModel(nn.Sequential(parts), predictor, latent_dim, spec.num_classes)
+
+
+def normalisation(kind: Literal["batch", "group"], channels: int) -> nn.Module:
+    """Return BatchNorm, or GroupNorm with 8 channels a group (one group if that doesn't fit)."""
+    if kind == "batch":
+        return nn.BatchNorm2d(channels)
+    groups = 1 if channels % GROUP_CHANNELS else channels // GROUP_CHANNELS
+    return nn.GroupNorm(groups, channels)
+
+
+def strided(size: int) -> int:
+    """Return the size that a 3x3 convolution with stride 2 and padding 1 leaves."""
+    return (size + 1) // 2
+
+
+def refuse_shape(settings: ModelSettings, spec: DataSpec, needs: str) -> SettingsError:
+    """Return the error for a model that can't take images of ``spec.shape``."""
+    channels, height, width = spec.shape
+    return SettingsError(
+        f"model.name = {settings.name!r} with model.norm = {settings.norm!r} can't take the "
+        f"{channels}x{height}x{width} images (channels x height x width) of {spec.name!r}: "
+        f"it needs {needs}"
+    )
+
+
+def check_batch_norm(settings: ModelSettings, spec: DataSpec, height: int, width: int) -> None:
+    """Refuse a BatchNorm over maps of a single pixel.
+
+    It can't train on a batch of one, and the last batch of an epoch may be one.
+
+    Parameters
+    ----------
+    settings : ModelSettings
+    spec : DataSpec
+    height, width : int
+        Size of the smallest map that is normalised.
+
+    Raises
+    ------
+    SettingsError
+    """
+    if settings.norm == "batch" and height * width == 1:
+        raise refuse_shape(
+            settings,
+            spec,
+            "larger images, or model.norm = 'group': they shrink to a single pixel, and there "
+            "BatchNorm can't train on a batch of one example. model.name = 'mlp' takes any shape",
+        )

@@ -1,0 +1,269 @@
+"""Trained models on disk: a folder with ``model.safetensors`` and ``model.json``.
+
+The JSON says how to rebuild the model, so that nothing but the folder is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from common.config import ModelSettings, SettingsError
+from common.models.split import SplitModel
+from common.storage import (
+    DamagedFileError,
+    flush_folder,
+    make_folder,
+    pack_tensors,
+    read_json,
+    sha256,
+    unpack_tensors,
+    write_bytes,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from common.data import DataSpec
+
+logger = logging.getLogger("moonflower")
+
+FORMAT = 1
+WEIGHTS = "model.safetensors"
+DESCRIPTION = "model.json"
+
+
+class SavedModelError(ValueError):
+    """A saved model is missing, damaged, too new or of no use as it is; the message says which."""
+
+
+def save_model(
+    folder: Path,
+    model: SplitModel,
+    settings: ModelSettings,
+    spec: DataSpec,
+    facts: Mapping[str, object],
+) -> None:
+    """Write ``model`` to ``folder``, whole or not at all, replacing a model that is there.
+
+    Both files are written into a folder beside it, which then takes its name. Should the
+    process die between the two renames, the old model is still there as ``<folder>.previous``,
+    where :func:`load_model` and the next ``save_model`` find it.
+
+    Parameters
+    ----------
+    folder : Path
+        Such as ``best``. Only models belong into it: anything else in it is deleted.
+    model : SplitModel
+        On any device; weights and buffers are saved.
+    settings : ModelSettings
+    spec : DataSpec
+        What the model was built from.
+    facts : Mapping[str, object]
+        What else to know of it, such as round and accuracy; anything that JSON can hold.
+
+    Raises
+    ------
+    OSError
+        The disk is full, read-only or failing. A model that was there still can be loaded.
+    """
+    make_folder(folder.parent)
+    _recover(folder)
+    new = folder.with_name(f".{folder.name}.new-{secrets.token_hex(4)}")
+    try:
+        weights = pack_tensors(model.state_dict(), {})
+        write_bytes(new / WEIGHTS, weights)
+        write_json(new / DESCRIPTION, _description(settings, spec, facts, sha256(weights)))
+        _replace(folder, new)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        with suppress(OSError):
+            _recover(folder)
+        raise
+
+
+def load_model(path: Path | str, *, allow_local_buffers: bool = False) -> SplitModel:
+    """Rebuild a saved model, in eval mode on the CPU.
+
+    It gives the logits of the model that was saved, bit for bit.
+
+    Parameters
+    ----------
+    path : Path or str
+        The folder, such as ``output/<experiment>/best``, or one of the two files in it.
+    allow_local_buffers : bool
+        Load a global model whose BatchNorm statistics stayed on the clients
+        (``model.batch-norm-buffers = 'local'``), to put a client's statistics into it.
+
+    Raises
+    ------
+    SavedModelError
+        Missing or damaged; of a newer format; or without trained BatchNorm statistics.
+    """
+    folder = _find(path)
+    description = _read_description(folder)
+    settings, spec = _settings_and_spec(folder, description)
+    blob = _read_weights(folder, description)
+    from common.models import build_model  # late: the registry imports this file
+
+    try:
+        tensors, _ = unpack_tensors(blob)
+        model = build_model(settings, spec, seed=0)
+        model.load_state_dict(tensors)
+    except (DamagedFileError, SettingsError, RuntimeError) as error:
+        raise SavedModelError(
+            f"{folder / WEIGHTS} does not fit the model that {DESCRIPTION} describes: {error}"
+        ) from error
+    if settings.batch_norm_buffers == "local" and model.buffer_names() and not allow_local_buffers:
+        raise SavedModelError(
+            f"the model in {folder} was trained with model.batch-norm-buffers = 'local': its "
+            "BatchNorm statistics never left the clients, so those saved here are untrained and "
+            "its answers would be noise. Train with 'averaged' (or model.norm = 'group'), or load "
+            "it with allow_local_buffers=True and put a client's statistics into it"
+        )
+    return model.eval()
+
+
+def load_facts(path: Path | str) -> dict[str, Any]:
+    """Return the ``facts`` that were saved with a model.
+
+    Raises
+    ------
+    SavedModelError
+        Missing, damaged or of a newer format.
+    """
+    facts: dict[str, Any] = _read_description(_find(path))["facts"]
+    return facts
+
+
+def _replace(folder: Path, new: Path) -> None:
+    previous = _previous(folder)
+    if folder.exists():
+        folder.rename(previous)
+    new.rename(folder)
+    flush_folder(folder.parent)
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+def _recover(folder: Path) -> None:
+    """Finish what a killed ``save_model`` left: one whole model in ``folder``, nothing beside."""
+    previous = _previous(folder)
+    if previous.exists() and not folder.exists():
+        previous.rename(folder)
+        flush_folder(folder.parent)
+    shutil.rmtree(previous, ignore_errors=True)
+    for unfinished in folder.parent.glob(f".{folder.name}.new-*"):
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _previous(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.previous")
+
+
+def _find(path: Path | str) -> Path:
+    folder = Path(path)
+    if folder.name in (WEIGHTS, DESCRIPTION):
+        folder = folder.parent
+    previous = _previous(folder)
+    if not folder.exists() and previous.exists():
+        logger.warning("%s is missing: its replacement was cut short; %s is used", folder, previous)
+        return previous
+    return folder
+
+
+def _description(
+    settings: ModelSettings, spec: DataSpec, facts: Mapping[str, object], digest: str
+) -> dict[str, object]:
+    return {
+        "format": FORMAT,
+        "moonflower": _version(),
+        "model": settings.model_dump(by_alias=True),
+        "data": {
+            "name": spec.name,
+            "shape": list(spec.shape),
+            "num-classes": spec.num_classes,
+            "mean": list(spec.mean),
+            "std": list(spec.std),
+        },
+        "weights": {"file": WEIGHTS, "sha256": digest},
+        "facts": dict(facts),
+    }
+
+
+def _read_description(folder: Path) -> dict[str, Any]:
+    try:
+        description = read_json(folder / DESCRIPTION)
+    except DamagedFileError as error:
+        raise SavedModelError(str(error)) from error
+    except OSError as error:
+        raise SavedModelError(
+            f"there is no saved model in {folder} ({error}): give a folder with {WEIGHTS} and "
+            f"{DESCRIPTION}, such as output/<experiment>/final"
+        ) from error
+    number = description.get("format") if isinstance(description, dict) else None
+    if not isinstance(number, int):
+        raise SavedModelError(f"{folder / DESCRIPTION} is damaged: it names no format")
+    if number > FORMAT:
+        raise SavedModelError(
+            f"{folder} has format {number}, written by Moonflower {description.get('moonflower')}; "
+            f"this is {_version()} and reads formats up to {FORMAT}: install a newer one"
+        )
+    for part in ("model", "data", "weights", "facts"):
+        if not isinstance(description.get(part), dict):
+            raise SavedModelError(f"{folder / DESCRIPTION} is damaged: it has no {part!r}")
+    return dict(description)
+
+
+def _settings_and_spec(
+    folder: Path, description: Mapping[str, Any]
+) -> tuple[ModelSettings, DataSpec]:
+    # Late: only loading needs it, and the data package is not small.
+    from common.data import DataSpec
+
+    try:
+        settings = ModelSettings.model_validate(description["model"])
+        data = description["data"]
+        spec = DataSpec(
+            name=data["name"],
+            shape=tuple(data["shape"]),
+            num_classes=data["num-classes"],
+            mean=tuple(data["mean"]),
+            std=tuple(data["std"]),
+        )
+    except (ValidationError, KeyError, TypeError) as error:
+        raise SavedModelError(
+            f"{folder / DESCRIPTION} is damaged: it does not describe a model ({error})"
+        ) from error
+    return settings, spec
+
+
+def _read_weights(folder: Path, description: Mapping[str, Any]) -> bytes:
+    try:
+        blob = (folder / WEIGHTS).read_bytes()
+    except OSError as error:
+        raise SavedModelError(f"the weights in {folder} can't be read: {error}") from error
+    expected = description["weights"].get("sha256")
+    if sha256(blob) != expected:
+        raise SavedModelError(
+            f"{folder / WEIGHTS} is damaged or not the one that {DESCRIPTION} was written for: "
+            f"its SHA-256 is {sha256(blob)}, expected {expected}. Use a copy of both files"
+        )
+    return blob
+
+
+def _version() -> str:
+    """Return Moonflower's version; in Flower's bundle it is not an installed package."""
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version("moonflower")
+    with suppress(OSError, KeyError, tomllib.TOMLDecodeError):
+        pyproject = Path(__file__).parents[2] / "pyproject.toml"
+        return str(tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]["version"])
+    return "unknown"
