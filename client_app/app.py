@@ -25,6 +25,9 @@ from common.seeding import torch_generator
 
 app = ClientApp()
 
+_LOCK_SECONDS = 60.0
+"""A former process of this client may still be writing when a restarted one begins."""
+
 
 @app.query()
 def on_query(message: Message, context: Context) -> Message:
@@ -54,9 +57,9 @@ def on_train(message: Message, context: Context) -> Message:
     """Train the global model on this client's data for one round."""
     began = time.perf_counter()
     client = _Client.open(message, context)
-    settings, node = client.settings, client.node
+    settings = client.settings
     terms = build_terms(settings)
-    with client.state.locked():
+    with client.state.locked(_LOCK_SECONDS):
         model = client.load_model(before=client.server_round)
         for term in terms:
             term.begin(model, client.instruction)

@@ -80,7 +80,7 @@ def shares_by_label(counts: Tensor) -> Tensor:
     return counts / counts.sum(dim=1, keepdim=True).clamp(min=torch.finfo(counts.dtype).tiny)
 
 
-def averaged_head(predictor: nn.Linear, heads: Sequence[Head]) -> Callable[[Tensor], Tensor]:
+def averaged_head(heads: Sequence[Head]) -> Callable[[Tensor], Tensor]:
     """Return ``z -> logits [1, batch, classes]`` of the mean of linear heads.
 
     The mean of linear heads' logits is the logits of the mean head, so Eq. 4 costs the same for
@@ -119,7 +119,7 @@ def build_teacher(
     """
     if settings.teacher == "averaged-logits":
         linear = isinstance(predictor, nn.Linear)
-        forward = averaged_head(predictor, heads) if linear else stacked_heads(predictor, heads)
+        forward = averaged_head(heads) if linear else stacked_heads(predictor, heads)
 
         def averaged(z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             logits = forward(z)

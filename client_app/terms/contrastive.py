@@ -11,7 +11,8 @@ from torch import Tensor
 
 from client_app.terms.base import Instruction, Step
 from common import records
-from common.models import SplitModel, frozen_copy
+from common.models import SplitModel
+from common.models.split import frozen_copy
 
 _FROZEN_BATCH = 512
 
@@ -72,9 +73,7 @@ class Contrastive:
         self._temperature = float(config[records.MOON_TEMPERATURE])  # type: ignore[arg-type]
         count = int(config[records.MOON_BUFFER_SIZE])  # type: ignore[arg-type]
         previous = instruction.state.newest_before(instruction.server_round, count)
-        self._frozen = [
-            frozen_copy(model, state) for state in (model.state_dict(), *previous)
-        ]
+        self._frozen = [frozen_copy(model, state) for state in (model.state_dict(), *previous)]
         fixed_inputs = data.train.resident and instruction.settings.data.augmentation == "none"
         self._cached = self._represent(data.train.x) if fixed_inputs else None
         zero = torch.zeros((), device=instruction.node.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypedDict
 
 import torch
 from flwr.serverapp.strategy import (
@@ -23,14 +24,23 @@ from server_app.strategies.fedprox import FedProx
 from server_app.strategies.moon import Moon
 from server_app.strategies.uniform import UniformWeights
 
+
+class _Sampling(TypedDict):
+    fraction_train: float
+    fraction_evaluate: float
+    min_train_nodes: int
+    min_evaluate_nodes: int
+    min_available_nodes: int
+
+
 # The loop shows a strategy just the clients of this round, and it takes them all.
-_ALL = {
-    "fraction_train": 1.0,
-    "fraction_evaluate": 1.0,
-    "min_train_nodes": 1,
-    "min_evaluate_nodes": 1,
-    "min_available_nodes": 1,
-}
+_ALL = _Sampling(
+    fraction_train=1.0,
+    fraction_evaluate=1.0,
+    min_train_nodes=1,
+    min_evaluate_nodes=1,
+    min_available_nodes=1,
+)
 
 AGGREGATORS: dict[str, Callable[[ServerSettings, int], Strategy]] = {
     "fedavg": lambda settings, clients: FedAvg(**_ALL),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, cast
+from typing import Protocol
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -66,9 +66,9 @@ class FedGen(Wrapper):
         self._seed, self._device = seed, device
         self._student = copy.deepcopy(model.predictor).to(device)
         self._num_classes = model.num_classes
-        self._generator = build_generator(
-            settings, model.num_classes, model.latent_dim, seed
-        ).to(device)
+        self._generator = build_generator(settings, model.num_classes, model.latent_dim, seed).to(
+            device
+        )
         self._optimizer = torch.optim.Adam(
             self._generator.parameters(),
             lr=settings.generator_learning_rate,
@@ -144,7 +144,9 @@ class FedGen(Wrapper):
         ):
             _log.warning(
                 "%s: left out, its label counts are %r; expected are %d whole numbers from 0",
-                name, counts, self._num_classes,
+                name,
+                counts,
+                self._num_classes,
             )
             return None
         self._counts[name] = torch.tensor(counts, device=self._device)

@@ -41,7 +41,7 @@ def test_averaged_logits_are_the_logits_of_the_averaged_linear_head() -> None:
     heads, predictor = linear_heads(4), nn.Linear(5, 3, dtype=torch.float64)
     z = torch.randn(6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     each = torch.stack([z @ head["weight"].T + head["bias"] for head in heads])
-    torch.testing.assert_close(averaged_head(predictor, heads)(z)[0], each.mean(dim=0))
+    torch.testing.assert_close(averaged_head(heads)(z)[0], each.mean(dim=0))
     torch.testing.assert_close(stacked_heads(predictor, heads)(z), each)
 
 

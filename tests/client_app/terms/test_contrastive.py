@@ -14,9 +14,7 @@ def test_similarity_is_the_cosine_to_each_frozen_model() -> None:
     z = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
     z_frozen = torch.tensor([[[3.0, 4.0], [0.0, 2.0]], [[-3.0, -4.0], [5.0, 0.0]]])
     # Row 1: the same direction, the opposite one. Row 2: a right angle, the same direction.
-    torch.testing.assert_close(
-        similarities(z, z_frozen), torch.tensor([[1.0, -1.0], [0.0, 1.0]])
-    )
+    torch.testing.assert_close(similarities(z, z_frozen), torch.tensor([[1.0, -1.0], [0.0, 1.0]]))
 
 
 @pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
@@ -55,9 +53,7 @@ def test_loss_and_gradient_stay_finite_at_a_tiny_temperature() -> None:
 def test_loss_with_one_negative_is_softplus_of_the_difference(
     positive: float, negative: float, tau: float
 ) -> None:
-    loss = model_contrastive_loss(
-        torch.tensor([[positive, negative]], dtype=torch.float64), tau
-    )
+    loss = model_contrastive_loss(torch.tensor([[positive, negative]], dtype=torch.float64), tau)
     difference = (negative - positive) / tau
     expected = max(difference, 0) + math.log1p(math.exp(-abs(difference)))
     assert loss.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)

@@ -1,0 +1,93 @@
+"""The registry: aggregators innermost, wrappers around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from flwr.app import ConfigRecord, Message
+from flwr.serverapp.strategy import FedAvg, FedMedian
+from torch import nn
+
+from common import records
+from common.models import SplitModel
+from server_app.strategies import AGGREGATORS, build_strategy
+from server_app.strategies.fedgen import FedGen
+from server_app.strategies.fedprox import FedProx
+from server_app.strategies.moon import Moon
+from server_app.strategies.uniform import UniformWeights
+from tests.server_app.strategies.conftest import Recorder
+from tests.settings import make_settings
+
+CPU = torch.device("cpu")
+
+
+class Clients:
+    """Four clients that hold both labels."""
+
+    def name_of(self, node_id: int) -> str:
+        return str(node_id)
+
+    def label_counts(self) -> dict[str, list[int]]:
+        return {str(node): [1, 1] for node in range(4)}
+
+
+def make_model() -> SplitModel:
+    return SplitModel(nn.Linear(2, 3), nn.Linear(3, 2), 3, 2)
+
+
+def test_an_algorithm_is_a_wrapper_around_the_aggregator() -> None:
+    settings = make_settings(**{"algorithm": "moon+fedgen", "server.aggregator": "fedmedian"})
+    outer = build_strategy(settings, make_model(), Clients(), CPU)
+    assert isinstance(outer, FedGen)
+    assert isinstance(outer.strategy, Moon)
+    assert isinstance(outer.strategy.strategy, FedMedian)
+
+
+def test_fedavg_alone_is_flowers_own_strategy() -> None:
+    strategy = build_strategy(make_settings(algorithm="fedavg"), make_model(), Clients(), CPU)
+    assert type(strategy) is FedAvg
+
+
+@pytest.mark.parametrize("aggregator", sorted(AGGREGATORS))
+def test_every_aggregator_aggregates_equal_replies_to_themselves(
+    aggregator: str, reply: Callable[..., Message]
+) -> None:
+    settings = make_settings(**{"algorithm": "fedavg", "server.aggregator": aggregator})
+    strategy = build_strategy(settings, make_model(), Clients(), CPU)
+    state = {"weight": torch.ones(2, 2)}
+    arrays = records.to_arrays(state)
+    strategy.configure_train(1, arrays, ConfigRecord(), _Grid())  # type: ignore[arg-type]
+    aggregated, _ = strategy.aggregate_train(1, [reply(node, state, 5) for node in range(4)])
+    assert aggregated is not None
+    restored = records.like(aggregated, arrays)  # FedAdam returns float64
+    torch.testing.assert_close(records.to_tensors(restored)["weight"], state["weight"])
+
+
+class _Grid:
+    def get_node_ids(self) -> list[int]:
+        return [0, 1, 2, 3]
+
+
+def test_uniform_weighting_is_the_plain_mean_whatever_the_examples(
+    inner: Recorder, reply: Callable[..., Message]
+) -> None:
+    replies = [reply(1, {"w": torch.tensor([0.0])}, 999), reply(2, {"w": torch.tensor([1.0])}, 1)]
+    aggregated, _ = UniformWeights(inner).aggregate_train(1, replies)
+    assert aggregated is not None
+    assert records.to_tensors(aggregated)["w"].item() == 0.5
+
+
+def test_the_algorithms_numbers_travel_in_the_config(inner: Recorder) -> None:
+    settings = make_settings(
+        **{"moon.mu": 5, "moon.temperature": 0.25, "moon.buffer-size": 3, "fedprox.mu": 0.125}
+    )
+    strategy = FedProx(Moon(inner, settings.moon), settings.fedprox)
+    strategy.configure_train(1, records.to_arrays({}), ConfigRecord(), None)  # type: ignore[arg-type]
+    assert dict(inner.config) == {
+        "fedprox.mu": 0.125,
+        "moon.mu": 5.0,
+        "moon.temperature": 0.25,
+        "moon.buffer-size": 3,
+    }
