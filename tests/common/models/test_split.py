@@ -1,0 +1,47 @@
+"""Frozen copies and representations."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from common.models.split import SplitModel, frozen_copy, representations
+
+
+def tiny(weight: float) -> SplitModel:
+    encoder = nn.Sequential(nn.Linear(1, 1, bias=False), nn.BatchNorm1d(1))
+    model = SplitModel(encoder, nn.Linear(1, 2), latent_dim=1, num_classes=2)
+    nn.init.constant_(encoder[0].weight, weight)
+    return model
+
+
+def test_statistics_are_told_from_parameters() -> None:
+    assert tiny(1).buffer_names() == {
+        "encoder.1.running_mean",
+        "encoder.1.running_var",
+        "encoder.1.num_batches_tracked",
+    }
+
+
+def test_a_frozen_copy_has_the_given_weights_and_leaves_the_model_alone() -> None:
+    model, other = tiny(1.0), tiny(3.0)
+    frozen = frozen_copy(model, other.state_dict())
+    with torch.no_grad():
+        other.encoder[0].weight.zero_()
+        model.encoder[0].weight.fill_(2.0)
+    assert frozen.encoder[0].weight.item() == 3.0
+    assert model.encoder[0].weight.item() == 2.0
+    assert not frozen.training
+    assert model.training
+    assert not any(value.requires_grad for value in frozen.parameters())
+    assert all(value.requires_grad for value in model.parameters())
+
+
+def test_representations_do_not_depend_on_the_batch_size_and_carry_no_gradient() -> None:
+    frozen = frozen_copy(tiny(1.0), tiny(4.0).state_dict())
+    x = torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0]])
+    z = representations(frozen, x, batch_size=2)
+    # Fresh statistics: z = 4 x / sqrt(1 + 1e-5).
+    torch.testing.assert_close(z, 4 * x / (1 + 1e-5) ** 0.5)
+    assert torch.equal(z, representations(frozen, x, batch_size=100))
+    assert not z.requires_grad
