@@ -89,66 +89,64 @@ def build_generator(
 
 
 def draw_noise(
-    kind: Literal["normal", "uniform"],
-    count: int,
-    dim: int,
-    generator: torch.Generator,
-    device: torch.device | str = "cpu",
+    kind: Literal["normal", "uniform"], count: int, dim: int, random: torch.Generator
 ) -> Tensor:
-    """Return noise, float32 ``[count, dim]`` on ``device``.
+    """Return noise, float32 ``[count, dim]``, on the device of ``random``.
 
     Parameters
     ----------
     kind : {"normal", "uniform"}
         N(0, I) (the paper) or uniform on [0, 1) (the published code).
     count, dim : int
-    generator : torch.Generator
-        On the CPU, so that the numbers are the same whatever ``device`` is.
-    device : torch.device or str
+    random : torch.Generator
+        Where it lies, the numbers are drawn: a step waits for no other device.
 
     Raises
     ------
     ValueError
         ``kind`` is neither.
     """
-    if kind == "normal":
-        noise = torch.randn(count, dim, generator=generator)
-    elif kind == "uniform":
-        noise = torch.rand(count, dim, generator=generator)
-    else:
+    draw = {"normal": torch.randn, "uniform": torch.rand}.get(kind)
+    if draw is None:
         raise ValueError(f"noise = {kind!r}: allowed are 'normal' and 'uniform'")
-    return noise.to(device)
+    return draw(count, dim, generator=random, device=random.device)
 
 
-def sample_labels(prior: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Draw labels y ~ p^(y), independently.
+def check_prior(prior: Tensor) -> Tensor:
+    """Return ``prior`` if labels can be drawn from it.
 
     Parameters
     ----------
     prior : Tensor
-        Float ``[num_classes]``, none negative, at least one positive; need not sum to 1.
-    count : int
-    generator : torch.Generator
-        On the CPU.
-
-    Returns
-    -------
-    Tensor
-        Int64 ``[count]`` on the CPU.
+        Float ``[num_classes]``; need not sum to 1.
 
     Raises
     ------
     ValueError
-        ``prior`` is no distribution.
+        A weight is negative or not finite, all are zero, or it has another number of dimensions.
     """
-    weights = prior.detach().cpu()
-    usable = weights.ndim == 1 and bool(torch.isfinite(weights).all() and (weights >= 0).all())
-    if not usable or not weights.sum() > 0:
+    usable = prior.ndim == 1 and bool(torch.isfinite(prior).all() and (prior >= 0).all())
+    if not usable or not prior.sum() > 0:
         raise ValueError(
             f"the label prior {prior.tolist()} is no distribution: one finite weight per label is "
             "needed, none negative and not all zero. Check the clients' label counts"
         )
-    return torch.multinomial(weights, count, replacement=True, generator=generator)
+    return prior
+
+
+def sample_labels(prior: Tensor, count: int, random: torch.Generator) -> Tensor:
+    """Draw labels y ~ p^(y), independently: int64 ``[count]`` on the device of ``prior``.
+
+    Parameters
+    ----------
+    prior : Tensor
+        Float ``[num_classes]`` that has passed :func:`check_prior`: this runs in every step, and
+        looking at the numbers would wait for the device.
+    count : int
+    random : torch.Generator
+        On the device of ``prior``.
+    """
+    return torch.multinomial(prior, count, replacement=True, generator=random)
 
 
 def diversity_loss(noise: Tensor, z: Tensor) -> Tensor:

@@ -171,7 +171,7 @@ def train_generator(
     sums = torch.zeros(4, device=prior.device)
     for _ in range(settings.server_steps):
         y = sample_labels(prior, settings.server_batch_size, random)
-        noise = draw_noise(settings.noise, len(y), settings.noise_dim, random, y.device)
+        noise = draw_noise(settings.noise, len(y), settings.noise_dim, random)
         z = generator(noise, y)
         teacher_loss, teacher_logits = teacher(z, y)
         diversity = diversity_loss(noise, z)

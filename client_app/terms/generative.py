@@ -15,6 +15,7 @@ from common import records
 from common.generator import (
     Generator,
     build_generator,
+    check_prior,
     draw_noise,
     generator_from_bytes,
     sample_labels,
@@ -52,7 +53,7 @@ class Generative:
         self._settings = settings
         self._alpha = float(config[records.FEDGEN_ALPHA])  # type: ignore[arg-type]
         self._beta = float(config[records.FEDGEN_BETA])  # type: ignore[arg-type]
-        self._prior = torch.tensor(config[records.FEDGEN_PRIOR], device=device)
+        self._prior = check_prior(torch.tensor(config[records.FEDGEN_PRIOR], device=device))
         self._random = torch_generator(seed, "fedgen", client, instruction.server_round, device)
         self._generator: Generator | None = None
         if records.FEDGEN_GENERATOR in config:
@@ -98,7 +99,5 @@ class Generative:
     @torch.no_grad()
     def _generate(self, y: Tensor) -> Tensor:
         generator = cast(Generator, self._generator)
-        noise = draw_noise(
-            self._settings.noise, len(y), self._settings.noise_dim, self._random, y.device
-        )
+        noise = draw_noise(self._settings.noise, len(y), self._settings.noise_dim, self._random)
         return cast(Tensor, generator(noise, y))

@@ -12,6 +12,7 @@ from torch import nn
 from common.generator import (
     Generator,
     build_generator,
+    check_prior,
     diversity_loss,
     draw_noise,
     generator_from_bytes,
@@ -139,7 +140,7 @@ def test_labels_follow_the_prior_and_impossible_ones_never_come() -> None:
 )
 def test_a_prior_that_is_no_distribution_is_refused(prior: list[Any]) -> None:
     with pytest.raises(ValueError, match="no distribution"):
-        sample_labels(torch.tensor(prior), 1, seeded())
+        check_prior(torch.tensor(prior))
 
 
 def test_diversity_of_two_samples_in_one_dimension() -> None:
