@@ -1,0 +1,1 @@
+"""What holds for the code as a whole."""

@@ -1,0 +1,1 @@
+"""Both apps end to end, without Ray, sockets or waiting."""

@@ -1,0 +1,289 @@
+"""Who may take part, and what a person is told if nobody can."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from flwr.app import Error, Message
+
+from common import records
+from common.config import Settings
+from server_app.query import Client
+from server_app.roster import Roster, StartError, gather
+from tests.in_process.grid import FakeClock, Fault, InProcessGrid, late, never
+from tests.server_app.toy import named, toy_client_app
+from tests.settings import make_settings
+
+
+def grid_of(
+    fake: FakeClock, configs: list[dict[str, Any]], *faults: Fault, cls: Any = InProcessGrid
+) -> InProcessGrid:
+    """Return a grid of toy clients."""
+    grid: InProcessGrid = cls(toy_client_app(), configs, {}, faults, fake.clock())
+    return grid
+
+
+def settings_for(min_clients: int, **overrides: Any) -> Settings:
+    """Return settings that wait 60 s for ``min_clients``."""
+    return make_settings(**{"server.min-clients": min_clients, "experiment": "x", **overrides})
+
+
+@pytest.fixture
+def warnings(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> pytest.LogCaptureFixture:
+    """Collect moonflower's lines."""
+    monkeypatch.setattr(logging.getLogger("moonflower"), "propagate", True)
+    caplog.set_level(logging.INFO, logger="moonflower")
+    return caplog
+
+
+def test_clients_are_known_by_name_sorted_whatever_their_node_ids(fake: FakeClock) -> None:
+    grid = grid_of(fake, named("b", "c", "a", examples=3))
+    roster = gather(grid, settings_for(3), fake.clock())
+    assert roster.names == ("a", "b", "c")
+    assert [client.name for client in roster.clients] == ["a", "b", "c"]
+    assert roster.label_counts() == {name: [3] + [0] * 9 for name in "abc"}
+    ids = {config["name"]: node_id for node_id, (_, config) in grid.nodes.items()}
+    assert roster.node_ids(["c", "a"]) == [ids["c"], ids["a"]]
+    assert roster.name_of(ids["b"]) == "b"
+
+
+def test_the_query_names_the_experiment(fake: FakeClock) -> None:
+    grid = grid_of(fake, named("a"))
+    gather(grid, settings_for(1), fake.clock())
+    (message,) = grid.sent
+    assert message.metadata.message_type == records.QUERY
+    assert message.content.config_records[records.CONFIG][records.EXPERIMENT] == "x"
+
+
+def test_too_few_nodes_end_the_waiting_with_numbers_and_remedies(fake: FakeClock) -> None:
+    grid = grid_of(fake, named("a", "b"))
+    with pytest.raises(StartError) as caught:
+        gather(grid, settings_for(10), fake.clock())
+    assert fake.time - 1000 == pytest.approx(60)
+    message = str(caught.value)
+    assert "2 of the 10 clients" in message
+    assert "within 60 s" in message
+    assert "server.min-clients=N" in message
+    assert '--federation-config "num-supernodes=10"' in message
+    assert grid.sent == []
+
+
+def test_nodes_that_connect_one_after_the_other_are_all_waited_for(fake: FakeClock) -> None:
+    class Growing(InProcessGrid):
+        looks = 0
+
+        def get_node_ids(self) -> list[int]:
+            self.looks += 1
+            if self.looks <= 3:
+                self.connect({"name": f"late-{self.looks}"})
+            return list(self.nodes)
+
+    # Two are enough, but a third comes between two looks.
+    grid = grid_of(fake, named("a"), cls=Growing)
+    roster = gather(grid, settings_for(2), fake.clock())
+    assert roster.names == ("a", "late-1", "late-2", "late-3")
+
+
+def test_a_start_with_enough_nodes_is_not_slow(fake: FakeClock) -> None:
+    gather(grid_of(fake, named("a", "b")), settings_for(2), fake.clock())
+    assert fake.time - 1000 == pytest.approx(0.2)
+
+
+def test_two_clients_of_one_name_are_refused_with_the_name(fake: FakeClock) -> None:
+    with pytest.raises(StartError, match=r"one client name: 'a' \(2 nodes\)\.") as caught:
+        gather(grid_of(fake, named("a", "a", "b")), settings_for(3), fake.clock())
+    assert "client-name" in str(caught.value)
+
+
+def test_all_clients_with_an_error_are_listed_equal_reasons_once(fake: FakeClock) -> None:
+    missing = named(*[f"c{n}" for n in range(5)], error="no MNIST in /data")
+    configs = [*missing, *named("d", error="no disk"), *named("e")]
+    with pytest.raises(StartError) as caught:
+        gather(grid_of(fake, configs), settings_for(2), fake.clock())
+    message = str(caught.value)
+    assert message.startswith("6 of 7 clients can't take part:")
+    assert message.count("no MNIST in /data") == 1
+    assert "5 clients" in message
+    assert "no disk" in message
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"name": "a", "examples": 0}, "no training examples"),
+        ({"name": "../a"}, "can't be used as a folder name"),
+        ({"name": ""}, "can't be used as a folder name"),
+        ({"name": "a", "examples": -1}, "10 whole numbers from 0"),
+    ],
+)
+def test_a_client_that_can_t_be_used_stops_the_start(
+    fake: FakeClock, config: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(StartError, match=reason):
+        gather(grid_of(fake, [config, *named("b")]), settings_for(1), fake.clock())
+
+
+def test_a_client_app_that_crashes_stops_the_start(fake: FakeClock) -> None:
+    with pytest.raises(StartError, match="KeyError: 'name'"):
+        gather(grid_of(fake, [{}, *named("b")]), settings_for(1), fake.clock())
+
+
+def test_a_silent_node_is_done_without_if_the_others_are_enough(
+    fake: FakeClock, warnings: pytest.LogCaptureFixture
+) -> None:
+    grid = grid_of(fake, named("a", "b", "c"), Fault(2, never, message_type=records.QUERY))
+    roster = gather(grid, settings_for(2), fake.clock())
+    assert roster.names == ("a", "b")
+    assert "no answer to the query" in warnings.text
+
+
+def test_a_silent_node_that_is_needed_stops_the_start_at_the_deadline(fake: FakeClock) -> None:
+    grid = grid_of(fake, named("a", "b"), Fault(1, never, message_type=records.QUERY))
+    with pytest.raises(StartError, match=r"1 of the 2 clients(.|\n)*no answer to the query"):
+        gather(grid, settings_for(2, **{"server.round-deadline": 90.0}), fake.clock())
+    assert fake.time - 1000 == pytest.approx(90.2)
+
+
+def test_flower_s_word_that_a_node_is_gone_counts_as_silence(fake: FakeClock) -> None:
+    def gone(reply: Message) -> Message:
+        error = Error(5, "node unavailable")
+        return Message(error=error, metadata=reply.metadata)  # type: ignore[call-overload]
+
+    grid = grid_of(fake, named("a", "b"), Fault(1, gone, message_type=records.QUERY))
+    assert gather(grid, settings_for(1), fake.clock()).names == ("a",)
+
+
+@pytest.fixture
+def running(fake: FakeClock) -> tuple[InProcessGrid, Roster, Settings]:
+    """Return a federation of a and b that has begun."""
+    grid = grid_of(fake, named("a", "b"))
+    settings = settings_for(2)
+    return grid, gather(grid, settings, fake.clock()), settings
+
+
+Running = tuple[InProcessGrid, Roster, Settings]
+
+
+def node_of(grid: InProcessGrid, name: str) -> int:
+    """Return the first node of that name."""
+    return next(n for n, (_, config) in grid.nodes.items() if config["name"] == name)
+
+
+def test_known_nodes_are_not_asked_again(running: Running, fake: FakeClock) -> None:
+    grid, roster, settings = running
+    asked = len(grid.sent)
+    roster.refresh(grid, settings, fake.clock())
+    assert len(grid.sent) == asked
+    assert roster.names == ("a", "b")
+
+
+def test_a_new_node_joins_and_a_lost_one_leaves(running: Running, fake: FakeClock) -> None:
+    grid, roster, settings = running
+    grid.disconnect(node_of(grid, "a"))
+    grid.connect({"name": "c"})
+    roster.refresh(grid, settings, fake.clock())
+    assert roster.names == ("b", "c")
+    assert list(roster.label_counts()) == ["b", "c"]
+
+
+def test_a_client_that_comes_back_under_a_new_node_id_replaces_its_old_self(
+    running: Running, fake: FakeClock
+) -> None:
+    grid, roster, settings = running
+    grid.disconnect(node_of(grid, "a"))
+    new = grid.connect({"name": "a", "examples": 9})
+    roster.refresh(grid, settings, fake.clock())
+    assert roster.node_ids(["a"]) == [new]
+    assert roster.label_counts()["a"][0] == 9
+
+
+def test_a_second_node_of_one_name_waits_until_the_first_is_offline(
+    running: Running, fake: FakeClock, warnings: pytest.LogCaptureFixture
+) -> None:
+    grid, roster, settings = running
+    old = node_of(grid, "a")
+    new = grid.connect({"name": "a"})
+    for _ in range(3):
+        roster.refresh(grid, settings, fake.clock())
+        assert roster.node_ids(["a"]) == [old]
+    assert warnings.text.count("still counts as online") == 1
+    asked = len(grid.sent)
+    grid.disconnect(old)
+    roster.refresh(grid, settings, fake.clock())
+    assert roster.node_ids(["a"]) == [new]
+    assert len(grid.sent) == asked, "it had been asked already"
+
+
+def test_a_new_bad_node_is_left_out_and_asked_again_only_later(
+    running: Running, fake: FakeClock, warnings: pytest.LogCaptureFixture
+) -> None:
+    grid, roster, settings = running
+    bad = grid.connect({"name": "c", "error": "no data yet"})
+    asked = len(grid.sent)
+    for _ in range(10):
+        roster.refresh(grid, settings, fake.clock())
+    assert roster.names == ("a", "b")
+    assert len(grid.sent) == asked + 1
+    assert "no data yet" in warnings.text
+    grid.nodes[bad][1].pop("error")
+    roster.refresh(grid, settings, fake.clock())
+    assert roster.names == ("a", "b", "c")
+
+
+def test_a_new_silent_node_costs_no_more_than_the_start_timeout(
+    running: Running, fake: FakeClock
+) -> None:
+    grid, roster, settings = running
+    grid.faults = [Fault(2, never, message_type=records.QUERY)]
+    grid.connect({"name": "c"})
+    before = fake.time
+    roster.refresh(grid, settings, fake.clock())
+    assert fake.time - before == pytest.approx(60)
+    roster.refresh(grid, settings, fake.clock())
+    assert fake.time - before == pytest.approx(60), "not again in the next round"
+
+
+def test_without_clients_the_wait_is_bounded(running: Running, fake: FakeClock) -> None:
+    grid, roster, settings = running
+    grid.nodes.clear()
+    before = fake.time
+    roster.refresh(grid, settings, fake.clock())
+    assert roster.names == ()
+    assert fake.time - before == pytest.approx(60)
+
+
+def test_clients_that_come_back_end_the_wait(running: Running, fake: FakeClock) -> None:
+    grid, roster, settings = running
+    grid.nodes.clear()
+    before = fake.time
+
+    class Returning:
+        def get_node_ids(self) -> list[int]:
+            if fake.time - before >= 20 and not grid.nodes:
+                grid.connect({"name": "a"})
+            return list(grid.nodes)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(grid, name)
+
+    roster.refresh(Returning(), settings, fake.clock())  # type: ignore[arg-type]
+    assert roster.names == ("a",)
+    assert 20 <= fake.time - before < 24
+
+
+def test_a_roster_of_two_equal_names_is_a_mistake_of_the_caller() -> None:
+    with pytest.raises(ValueError, match="two clients are named 'a'"):
+        Roster([Client("a", 1, (1,)), Client("a", 2, (1,))])
+
+
+def test_a_slow_answer_at_the_start_is_waited_for(fake: FakeClock) -> None:
+    grid = grid_of(
+        fake,
+        named("a", "b"),
+        *[Fault(n, late(120), message_type=records.QUERY) for n in range(2)],
+    )
+    assert gather(grid, settings_for(2), fake.clock()).names == ("a", "b")

@@ -1,0 +1,68 @@
+"""A ClientApp without data or model, told by its node config what to answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from common import records
+
+
+def toy_client_app() -> ClientApp:
+    """Return an app whose clients add ``step`` of their node config to every weight.
+
+    Other keys of the node config: ``name``, ``examples``, ``error``, ``correct`` (of 10).
+    """
+    app = ClientApp()
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        config = context.node_config
+        answer = {
+            records.CLIENT_NAME: config["name"],
+            records.CLIENT_LABELS: [int(config.get("examples", 5)), *[0] * 9],
+            records.CLIENT_DEVICE: "cpu",
+            records.CLIENT_VERSIONS: "",
+            records.CLIENT_ERROR: config.get("error", ""),
+        }
+        return Message(RecordDict({records.CLIENT: ConfigRecord(answer)}), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        step = float(context.node_config.get("step", 1.0))
+        tensors = records.to_tensors(message.content.array_records[records.ARRAYS])
+        moved = {
+            name: tensor + step if tensor.is_floating_point() else tensor + 1
+            for name, tensor in tensors.items()
+        }
+        examples = int(context.node_config.get("examples", 5))
+        metrics = MetricRecord({records.NUM_EXAMPLES: examples, records.LOSS: step})
+        return Message(reply_content(records.to_arrays(moved), metrics), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        correct = int(context.node_config.get("correct", 5))
+        metrics = MetricRecord(
+            {
+                records.NUM_EXAMPLES: 10,
+                records.LOSS: 1.0,
+                records.CORRECT: correct,
+                records.CLASS_CORRECT: [correct, *[0] * 9],
+                records.CLASS_TOTAL: [10, *[0] * 9],
+            }
+        )
+        return Message(RecordDict({records.METRICS: metrics}), reply_to=message)
+
+    return app
+
+
+def reply_content(arrays: ArrayRecord, metrics: MetricRecord) -> RecordDict:
+    """Return the content of a train reply."""
+    return RecordDict({records.ARRAYS: arrays, records.METRICS: metrics})
+
+
+def named(*names: str, **config: Any) -> list[dict[str, Any]]:
+    """Return node configs of toy clients."""
+    return [{"name": name, **config} for name in names]
