@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,8 @@ from common.seeding import derive_seed, numpy_generator
 
 DIRICHLET_SEEDS = 50
 """Derived seeds to try; flwr-datasets draws 11 times from each."""
+
+_LOG = logging.getLogger("moonflower")
 
 
 def partition_indices(
@@ -103,13 +106,24 @@ def _classes_per_client(
         seed=derive_seed(seed, "partition"),
     )
     try:
-        return _rows_of(partitioner, labels, np.arange(len(labels)), num_partitions)
+        with warnings.catch_warnings():
+            # It warns of labels that go to no client, and names a setting that doesn't exist here.
+            warnings.simplefilter("ignore")
+            parts = _rows_of(partitioner, labels, np.arange(len(labels)), num_partitions)
     except ValueError as error:
         raise DataError(
             f"no split of {len(labels)} examples gives {num_partitions} clients "
             f"{settings.classes_per_client} labels each: {error}. Use fewer clients, a smaller "
             "data.classes-per-client or a larger data.fraction"
         ) from error
+    unused = np.setdiff1d(labels, labels[np.concatenate(parts)]).tolist()
+    if unused:
+        _LOG.warning(
+            "data.partition='classes-per-client': labels %s go to no client; use more clients or "
+            "a larger data.classes-per-client to train on all",
+            unused,
+        )
+    return parts
 
 
 def _dirichlet(labels: Rows, settings: DataSettings, num_partitions: int, seed: int) -> list[Rows]:
