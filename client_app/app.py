@@ -16,7 +16,7 @@ from client_app.evaluation import evaluate
 from client_app.state import ClientState
 from client_app.terms import Instruction, Term, build_terms
 from client_app.training import build_optimizer, train
-from common import records
+from common import logs, records
 from common.config import Settings, SettingsError, parse_settings
 from common.data import ClientData, DataError, TrainBatches, data_spec, load_client_data
 from common.models import SplitModel, build_model
@@ -24,6 +24,7 @@ from common.node import Node
 from common.seeding import torch_generator
 
 app = ClientApp()
+logs.install()
 
 _LOCK_SECONDS = 60.0
 """A former process of this client may still be writing when a restarted one begins."""

@@ -107,4 +107,3 @@ def size_in_bytes(messages: Iterable[Message]) -> int:
         for config in message.content.config_records.values():
             total += sum(len(value) for value in config.values() if isinstance(value, bytes))
     return total
-

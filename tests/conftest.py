@@ -13,7 +13,7 @@ import torch
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep state, output and prepared data of every test inside its own folder."""
     monkeypatch.setenv("MOONFLOWER_HOME", str(tmp_path / "moonflower"))
-    for variable in ("DATA_DIR", "STATE_DIR", "OUTPUT_DIR", "DEVICE", "CLIENT_NAME"):
+    for variable in ("DATA_DIR", "STATE_DIR", "OUTPUT_DIR", "DEVICE", "CLIENT_NAME", "RESIDENT_MB"):
         monkeypatch.delenv(f"MOONFLOWER_{variable}", raising=False)
     torch.set_num_threads(1)
     return tmp_path / "moonflower"
