@@ -1,0 +1,130 @@
+"""The commands: what a person types, checked before anything starts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scripts.moonflower.repository import ROOT
+
+app = typer.Typer(
+    help="Moonflower: federated learning on data that do not look alike.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+BAD_SETTINGS = 2
+
+
+@app.callback()
+def _commands() -> None:
+    """Keep the names of the commands, however many there are."""
+
+
+@app.command()
+def simulate(
+    algorithm: Annotated[
+        str | None,
+        typer.Option(help="fedavg, fedprox, moon, fedgen, or a sum such as moon+fedgen."),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="A file in scripts/presets, without .toml; or a path to one."),
+    ] = None,
+    run_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--run-config",
+            "-c",
+            metavar="KEY=VALUE",
+            help="Any setting of docs/settings.md, as moon.mu=5. May be repeated.",
+        ),
+    ] = None,
+    clients: Annotated[
+        int | None,
+        typer.Option(min=1, help="Simulated clients. Default: what the preset says, else 10."),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of training.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    experiment: Annotated[
+        str | None,
+        typer.Option(help="Name of the folder below --output-dir. Default: made from the time."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where data sets are. Default: ~/.moonflower/data.")
+    ] = None,
+    output_dir: Annotated[
+        Path | None, typer.Option(help="Where results go. Default: output in the repository.")
+    ] = None,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(help="What clients keep between rounds. Default: state in the repository."),
+    ] = None,
+    actors: Annotated[
+        int | None,
+        typer.Option(min=1, help="Clients that train at once. Default: as many as cores."),
+    ] = None,
+    gpus_per_client: Annotated[
+        float, typer.Option(min=0.0, help="Part of a GPU for each, as 0.25. 0: on the CPU.")
+    ] = 0.0,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole log.")] = False,
+) -> None:
+    """Train on this machine: `flwr run` in simulation, with nothing left running afterwards.
+
+    Options come after the preset and -c, which come after the defaults in pyproject.toml.
+    """
+    from common.config import SettingsError
+    from scripts.moonflower.run_config import make_plan
+    from scripts.moonflower.session import run
+    from scripts.moonflower.simulation import Machine, default_actors
+    from server_app.tracking import ExperimentExistsError, refuse_existing
+
+    options = {
+        "algorithm": algorithm,
+        "num-rounds": rounds,
+        "seed": seed,
+        "experiment": experiment,
+    }
+    output = _folder(output_dir, "MOONFLOWER_OUTPUT_DIR", ROOT / "output")
+    try:
+        plan = make_plan(preset, run_config or [], options, clients)
+        refuse_existing(output / plan.settings.experiment)
+    except (SettingsError, ExperimentExistsError) as error:
+        typer.echo(f"moonflower: {error}", err=True)
+        raise typer.Exit(BAD_SETTINGS) from None
+    folders = {
+        "MOONFLOWER_OUTPUT_DIR": output,
+        "MOONFLOWER_STATE_DIR": _folder(state_dir, "MOONFLOWER_STATE_DIR", ROOT / "state"),
+    }
+    if data_dir is not None:
+        folders["MOONFLOWER_DATA_DIR"] = data_dir.expanduser().absolute()
+    chosen = actors or default_actors(plan.clients, plan.settings.train.cpu_threads)
+    raise typer.Exit(run(plan, Machine(folders, chosen, gpus_per_client), verbose=verbose))
+
+
+def _folder(option: Path | None, variable: str, default: Path) -> Path:
+    return Path(option or os.environ.get(variable) or default).expanduser().absolute()
+
+
+@app.command("settings-docs")
+def settings_docs(
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail if the file is not current.")
+    ] = False,
+) -> None:
+    """Write docs/settings.md from the descriptions of the settings."""
+    from scripts.moonflower.settings_docs import render
+
+    target = ROOT / "docs" / "settings.md"
+    text = render()
+    if not check:
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+        typer.echo(f"wrote {target}")
+    elif not target.is_file() or target.read_text(encoding="utf-8") != text:
+        typer.echo(f"{target} is not current: run moonflower settings-docs", err=True)
+        raise typer.Exit(1)

@@ -1,0 +1,108 @@
+"""Find and end every process that this one started, in whatever session it is.
+
+Ray starts its servers in sessions of their own, and rewrites the memory that
+``/proc/PID/environ`` shows, so neither a process group nor a mark in the environment finds
+them all. On Linux this process becomes the one that orphans are handed to, so that all of
+them stay below it in the tree; elsewhere the tree as ``ps`` shows it has to do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of descendants whose own parent ends (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent is gone (Linux).
+
+    To be called in a child that was just forked.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def descendants(root: int) -> set[int]:
+    """Return the ids of all living processes below ``root``; zombies are not living."""
+    parents = _parents_linux() if sys.platform == "linux" else _parents_ps()
+    found: set[int] = set()
+    front = {root}
+    while front:
+        front = {pid for pid, parent in parents.items() if parent in front} - found
+        found |= front
+    return found
+
+
+def _parents_linux() -> dict[int, int]:
+    parents = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal():
+            continue
+        with suppress(OSError):
+            # pid (name, which may hold spaces and brackets) state parent ...
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            if state not in "ZX":
+                parents[int(folder.name)] = int(parent)
+    return parents
+
+
+def _parents_ps() -> dict[int, int]:
+    listing = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,state="], capture_output=True, text=True, check=True
+    ).stdout
+    rows = (line.split() for line in listing.splitlines())
+    return {int(pid): int(parent) for pid, parent, state in rows if not state.startswith("Z")}
+
+
+def end_descendants(
+    grace: float = 5.0,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """End everything below this process: SIGTERM, and after ``grace`` seconds SIGKILL.
+
+    Returns when two looks in a row find nothing, since a process that ends may have started
+    another one just before.
+    """
+    begin = clock()
+    asked: set[int] = set()
+    quiet = 0
+    while quiet < 2:
+        living = descendants(os.getpid())
+        _reap()
+        quiet = 0 if living else quiet + 1
+        if clock() - begin < grace:
+            _signal(living - asked, signal.SIGTERM)
+            asked |= living
+        else:
+            _signal(living, signal.SIGKILL)
+        sleep(0.05)
+
+
+def _signal(pids: set[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _reap() -> None:
+    """Take the exit codes of ended children, adopted ones included."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass

@@ -1,0 +1,68 @@
+"""One ``moonflower simulate`` from the first line on the screen to the last."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from scripts.moonflower.interruption import InterruptedRunError
+from scripts.moonflower.progress import Progress
+from scripts.moonflower.report import LOG_FILE, summarise, table, written
+from scripts.moonflower.run_config import Plan
+from scripts.moonflower.simulation import Machine, simulate
+from scripts.moonflower.superlink import SimulationError
+from server_app.tracking import METRICS_FILE
+
+FAILED = 1
+
+
+def run(plan: Plan, machine: Machine, *, verbose: bool) -> int:
+    """Simulate, show progress and the result, and return the exit code."""
+    output = machine.folders["MOONFLOWER_OUTPUT_DIR"]
+    experiment = output / plan.settings.experiment
+    log = output / f"{plan.settings.experiment}.log"
+    progress = Progress(lambda line: print(line, flush=True), verbose=verbose)
+    print(
+        f"{plan.settings.algorithm} on {plan.settings.data.source}: {plan.clients} clients, "
+        f"{plan.settings.num_rounds} rounds, {machine.actors} at a time. Starting Flower and Ray "
+        "takes up to a minute.",
+        flush=True,
+    )
+    try:
+        simulate(plan, machine, log, progress)
+    except InterruptedRunError as error:
+        _explain(str(error), [], log, experiment)
+        return error.exit_code
+    except SimulationError as error:
+        problem = str(error).removeprefix("Simulation failed with exception: ")
+        if progress.said_why:
+            problem = "the run failed, see above"
+        _explain(problem, [] if progress.said_why else progress.errors, log, experiment)
+        return FAILED
+    if experiment.is_dir():
+        log = log.replace(experiment / LOG_FILE)
+    _show_result(plan.settings.algorithm, experiment)
+    return 0
+
+
+def _explain(problem: str, errors: list[str], log: Path, experiment: Path) -> None:
+    for line in errors:
+        typer.echo(f"  {line}", err=True)
+    typer.echo(f"moonflower: {problem}", err=True)
+    if log.is_file():
+        typer.echo(f"The whole log: {log}", err=True)
+    if experiment.is_dir():
+        typer.echo(f"What was written until then: {experiment}", err=True)
+
+
+def _show_result(algorithm: str, experiment: Path) -> None:
+    console = Console(file=sys.stdout)
+    try:
+        console.print(table(algorithm, summarise(experiment / METRICS_FILE)))
+    except (OSError, ValueError, LookupError) as error:
+        typer.echo(f"moonflower: the run completed, but has no readable result: {error}", err=True)
+    for path in written(experiment):
+        print(path)

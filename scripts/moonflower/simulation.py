@@ -1,0 +1,117 @@
+"""Run the app once under ``flwr run`` in simulation, and leave nothing running behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.moonflower.interruption import raising_on_signals
+from scripts.moonflower.processes import adopt_orphans, end_descendants
+from scripts.moonflower.repository import ROOT
+from scripts.moonflower.run_config import Plan, as_toml
+from scripts.moonflower.scratch import scratch_folder
+from scripts.moonflower.superlink import (
+    CONNECTION,
+    SimulationError,
+    SuperLink,
+    environment,
+    start_superlink,
+)
+
+_STARTED = re.compile(r"Successfully started run (\d+)")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a simulation may use.
+
+    Attributes
+    ----------
+    folders : Mapping[str, Path]
+        ``MOONFLOWER_*_DIR`` to folder.
+    actors : int
+        Clients that train at the same time, each in a Ray actor of its own.
+    gpus_per_client : float
+        Part of a GPU that an actor gets; 0: clients train on the CPU.
+    """
+
+    folders: Mapping[str, Path]
+    actors: int
+    gpus_per_client: float = 0.0
+
+
+def default_actors(clients: int, cpu_threads: int) -> int:
+    """Return how many clients to train at once: as many as this process has cores for."""
+    if sys.platform == "linux":
+        cores = len(os.sched_getaffinity(0))  # a container or taskset may allow fewer
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, min(clients, cores // cpu_threads))
+
+
+def simulate(plan: Plan, machine: Machine, log: Path, show: Callable[[str], None]) -> None:
+    """Run ``plan`` to its end.
+
+    Parameters
+    ----------
+    plan : Plan
+    machine : Machine
+    log : Path
+        Where everything that the run prints is written.
+    show : Callable[[str], None]
+        Receives every line of it.
+
+    Raises
+    ------
+    SimulationError
+        If the run did not complete.
+    InterruptedRunError
+        On Ctrl-C, SIGTERM or SIGHUP.
+    """
+    adopt_orphans()
+    with raising_on_signals(), scratch_folder() as scratch:
+        try:
+            superlink = start_superlink(scratch, environment(scratch, machine.folders))
+            run_id = _follow(superlink, _arguments(plan, machine, scratch), log, show)
+            status, details = superlink.outcome(run_id)
+        finally:
+            end_descendants()
+    if status != "finished:completed":
+        raise SimulationError(details.strip() or f"the run ended with the status {status!r}")
+
+
+def _arguments(plan: Plan, machine: Machine, scratch: Path) -> list[str]:
+    run_config = scratch / "run-config.toml"
+    run_config.write_text(as_toml(plan.overrides), encoding="utf-8")
+    federation: dict[str, float] = {
+        "num-supernodes": plan.clients,
+        "client-resources-num-cpus": 1,
+        "init-args-num-cpus": machine.actors,
+    }
+    if machine.gpus_per_client:
+        federation["client-resources-num-gpus"] = machine.gpus_per_client
+    pairs = " ".join(f"{key}={value}" for key, value in federation.items())
+    arguments = ["run", str(ROOT), CONNECTION, "--stream", "--run-config", str(run_config)]
+    return [*arguments, "--federation-config", pairs]
+
+
+def _follow(
+    superlink: SuperLink, arguments: list[str], log: Path, show: Callable[[str], None]
+) -> str:
+    """Start the run, pass on its log until it ends, and return its id."""
+    run_id = ""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as file:
+        for line in superlink.lines(*arguments):
+            file.write(line)
+            file.flush()
+            show(line.rstrip("\n"))
+            if not run_id and (match := _STARTED.search(line)):
+                run_id = match.group(1)
+    if not run_id:
+        raise SimulationError("flwr run did not start a run")
+    return run_id

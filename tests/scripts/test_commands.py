@@ -1,0 +1,84 @@
+"""Bad input ends the command before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from scripts.moonflower.commands import app
+from scripts.moonflower.superlink import environment, read_outcome
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a run that is started after all an error."""
+
+    def start(*_args: object, **_kwargs: object) -> int:
+        raise AssertionError("a run was started")
+
+    monkeypatch.setattr("scripts.moonflower.session.run", start)
+
+
+def test_all_problems_are_listed_at_once_and_the_exit_code_is_2() -> None:
+    arguments = ["--algorithm", "magic", "--rounds", "0", "-c", "moon.mu=high", "-c", "moon.nu=1"]
+    result = CliRunner().invoke(app, ["simulate", *arguments])
+    assert result.exit_code == 2
+    assert "4 problems" in result.stderr
+    for key in ("algorithm", "num-rounds", "moon.mu", "moon.nu"):
+        assert f"\n  {key}: " in result.stderr
+    assert "allowed are fedavg, fedprox, moon, fedgen" in result.stderr
+    assert "given was 'high'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--preset", "missing"], "preset 'missing'"),
+        (["-c", "moon.mu"], "key=value"),
+        (["-c", "model.name=magic"], "unknown model; allowed are"),
+        (["--experiment", "../up"], "folder name"),
+        (["--clients", "3", "-c", "server.min-clients=4"], "never come"),
+    ],
+)
+def test_each_problem_has_a_message_and_exit_code_2(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["simulate", *arguments])
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_an_experiment_that_exists_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    arguments = ["simulate", "--experiment", "mine", "--output-dir", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "'mine' exists already" in result.stderr
+
+
+def test_what_is_started_knows_its_folders_and_reports_nothing_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    env = environment(tmp_path, {"MOONFLOWER_OUTPUT_DIR": tmp_path / "out"})
+    assert env["MOONFLOWER_OUTPUT_DIR"] == str(tmp_path / "out")
+    assert env["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
+    assert env["FLWR_TELEMETRY_ENABLED"] == env["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert Path(env["FLWR_HOME"]).is_relative_to(tmp_path)
+    assert "RAY_ADDRESS" not in env
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            'Using SuperLink: x\n{"success": true, "runs": [{"status": "finished:failed", '
+            '"status-details": "why"}]}',
+            ("finished:failed", "why"),
+        ),
+        ("Error: no connection", ("unknown", "")),
+        ('{"success": true, "runs": []}', ("unknown", "")),
+    ],
+)
+def test_the_outcome_is_read_from_what_flwr_lists(text: str, expected: tuple[str, str]) -> None:
+    assert read_outcome(text) == expected

@@ -1,0 +1,57 @@
+"""The table at the end says what the server measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from scripts.moonflower.report import summarise, table, written
+
+CLIENTS = {"mean": 0.8, "std": 0.1, "worst": {"name": "site-b", "accuracy": 0.7}}
+
+
+def metrics_file(folder: Path, *rounds: dict[str, Any]) -> Path:
+    """Write rounds as metrics.jsonl."""
+    path = folder / "metrics.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in rounds))
+    return path
+
+
+def text_of(algorithm: str, metrics: Path) -> str:
+    """Return the table as plain text."""
+    console = Console(width=120, no_color=True)
+    with console.capture() as capture:
+        console.print(table(algorithm, summarise(metrics)))
+    return capture.get()
+
+
+def test_the_newest_evaluation_is_reported(tmp_path: Path) -> None:
+    metrics = metrics_file(
+        tmp_path,
+        {"round": 1, "clients": {**CLIENTS, "mean": 0.1}, "global": {"accuracy": 0.2}},
+        {"round": 2, "clients": CLIENTS, "global": {"accuracy": 0.9}},
+        {"round": 3, "clients": None, "global": None},
+    )
+    text = text_of("moon", metrics)
+    for part in ("moon", " 3 ", "0.900", "0.800 ± 0.100", "0.700 (site-b)"):
+        assert part in text
+
+
+def test_what_was_not_measured_is_a_dash(tmp_path: Path) -> None:
+    text = text_of("fedavg", metrics_file(tmp_path, {"round": 1, "clients": None, "global": None}))
+    assert text.count(" - ") == 3
+
+
+def test_a_run_without_a_round_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no round"):
+        summarise(metrics_file(tmp_path))
+
+
+def test_only_what_exists_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "final").mkdir()
+    (tmp_path / "metrics.jsonl").touch()
+    assert written(tmp_path) == [tmp_path / "metrics.jsonl", tmp_path / "final"]
