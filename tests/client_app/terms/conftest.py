@@ -1,0 +1,68 @@
+"""A client in the middle of a federation, without Flower."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import ConfigRecord
+from torch import nn
+
+from client_app.state import ClientState
+from client_app.terms import Instruction, Step
+from common import records
+from common.data import ClientData, ExampleSet
+from common.models import SplitModel
+from common.node import Folders, Node
+from tests.settings import make_settings
+
+CPU = torch.device("cpu")
+NUMBERS = {
+    records.MOON_MU: 2.0,
+    records.MOON_TEMPERATURE: 0.5,
+    records.MOON_BUFFER_SIZE: 1,
+    records.FEDGEN_ALPHA: 3.0,
+    records.FEDGEN_BETA: 0.0,
+    records.FEDGEN_PRIOR: [0.5, 0.5, 0.0],
+}
+
+
+def model_of(seed: int) -> SplitModel:
+    """Return a small model with BatchNorm, three classes and weights of ``seed``."""
+    torch.manual_seed(seed)
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.BatchNorm1d(6))
+    return SplitModel(encoder, nn.Linear(6, 3), 6, 3)
+
+
+def step_of(model: SplitModel, data: ClientData, *index: int) -> Step:
+    """Return the step that the loop would make of these examples."""
+    rows = torch.tensor(index)
+    z = model.encoder(data.train.take(rows))
+    z.retain_grad()
+    return Step(data.train.take(rows), data.train.y[rows], rows, z, model.predictor(z), model)
+
+
+@pytest.fixture
+def instruction(tmp_path: Path) -> Callable[..., Instruction]:
+    """Return a maker of instructions: ``instruction(server_round, settings={}, config={})``."""
+    x = torch.randn(8, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    y = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1])
+    data = ClientData(ExampleSet(x, y), ExampleSet(x, y), torch.tensor([5, 3, 0]))
+    folders = Folders(tmp_path / "data", tmp_path / "state", tmp_path / "output")
+
+    def make(
+        server_round: int, settings: dict[str, Any] | None = None, **config: Any
+    ) -> Instruction:
+        return Instruction(
+            server_round=server_round,
+            settings=make_settings(**(settings or {})),
+            config=ConfigRecord({**NUMBERS, **config}),
+            node=Node("site-a", None, None, CPU, folders),
+            data=data,
+            state=ClientState(folders.state, "experiment", "site-a"),
+        )
+
+    return make

@@ -1,0 +1,99 @@
+"""MOON's term over the rounds of one client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from client_app.terms import Instruction
+from client_app.terms.contrastive import Contrastive
+from tests.client_app.terms.conftest import model_of, step_of
+
+Make = Callable[..., Instruction]
+
+
+def test_in_a_clients_first_round_the_term_and_its_gradient_are_zero(instruction: Make) -> None:
+    model, term, now = model_of(1), Contrastive(1), instruction(1)
+    term.begin(model, now)
+    step = step_of(model, now.data, 0, 1, 2)
+    penalty = term.penalty(step)
+    assert penalty.item() == 0.0
+    assert not penalty.requires_grad
+    assert term.metrics()["sim-previous"].item() == 0.0
+
+
+def test_with_a_previous_model_the_term_is_the_papers_and_has_a_gradient(
+    instruction: Make,
+) -> None:
+    model, previous, term, now = model_of(1), model_of(2), Contrastive(1), instruction(2)
+    now.state.save(1, previous.state_dict())
+    term.begin(model, now)
+    with torch.no_grad():
+        model.encoder[1].weight.add_(0.5)  # type: ignore[index,union-attr,operator]
+    step = step_of(model, now.data, 3, 5)
+    penalty = term.penalty(step)
+    # By hand, example for example, from models frozen in eval mode.
+    frozen_global, frozen_previous = model_of(1).eval(), previous.eval()
+    losses = []
+    for row, x in enumerate(step.x):
+        similar = [
+            F.cosine_similarity(step.z[row], frozen.encoder(x[None])[0], dim=0).item()
+            for frozen in (frozen_global, frozen_previous)
+        ]
+        positive, negative = (math.exp(s / 0.5) for s in similar)
+        losses.append(-math.log(positive / (positive + negative)))
+    assert penalty.item() == pytest.approx(2.0 * sum(losses) / 2, rel=1e-5)
+    penalty.backward()  # type: ignore[no-untyped-call]
+    assert step.z.grad is not None
+    assert step.z.grad.abs().sum() > 0
+
+
+def test_only_models_of_earlier_rounds_are_negatives(instruction: Make) -> None:
+    model, now = model_of(1), instruction(3)
+    for server_round in (1, 2, 3):
+        now.state.save(server_round, model_of(server_round + 10).state_dict())
+    term = Contrastive(1)
+    term.begin(model, now)
+    # Round 3 is on disk from an attempt that was broken off: round 2 is the newest earlier one.
+    expected = model_of(12).eval().encoder(now.data.train.x)
+    torch.testing.assert_close(term._frozen[1].encoder(now.data.train.x), expected)
+    assert len(term._frozen) == 2
+
+
+def test_the_buffer_gives_up_to_k_negatives_newest_first(instruction: Make) -> None:
+    now = instruction(4, **{"moon.buffer-size": 2})
+    for server_round in (1, 2, 3):
+        now.state.save(server_round, model_of(server_round + 10).state_dict())
+    term = Contrastive(2)
+    term.begin(model_of(1), now)
+    negatives = [frozen.encoder(now.data.train.x) for frozen in term._frozen[1:]]
+    for seed, negative in zip((13, 12), negatives, strict=True):
+        torch.testing.assert_close(negative, model_of(seed).eval().encoder(now.data.train.x))
+
+
+def test_representations_kept_for_the_round_are_those_of_every_batch(instruction: Make) -> None:
+    penalties = []
+    for augmentation in ("none", "crop-flip"):  # fixed inputs are looked up, others computed
+        model, now = model_of(1), instruction(2, {"data.augmentation": augmentation})
+        now.state.save(1, model_of(2).state_dict())
+        term = Contrastive(1)
+        term.begin(model, now)
+        penalties.append(term.penalty(step_of(model, now.data, 7, 0, 4)).item())
+    assert penalties[0] == pytest.approx(penalties[1], rel=1e-6)
+    assert penalties[0] > 0
+
+
+def test_the_frozen_models_learn_nothing_and_keep_their_statistics(instruction: Make) -> None:
+    model, now = model_of(1), instruction(2, {"data.augmentation": "crop-flip"})
+    now.state.save(1, model_of(2).state_dict())
+    term = Contrastive(1)
+    term.begin(model, now)
+    before = [{n: v.clone() for n, v in frozen.state_dict().items()} for frozen in term._frozen]
+    term.penalty(step_of(model, now.data, 1, 2)).backward()  # type: ignore[no-untyped-call]
+    for frozen, state in zip(term._frozen, before, strict=True):
+        assert all(parameter.grad is None for parameter in frozen.parameters())
+        assert all(torch.equal(value, state[name]) for name, value in frozen.state_dict().items())

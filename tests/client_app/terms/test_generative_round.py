@@ -1,0 +1,117 @@
+"""FedGen's term over the rounds of one client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from client_app.terms import Instruction
+from client_app.terms.generative import Generative
+from common import records
+from common.generator import Generator, build_generator, generator_to_bytes
+from tests.client_app.terms.conftest import model_of, step_of
+from tests.settings import make_settings
+
+Make = Callable[..., Instruction]
+SMALL = {"fedgen.noise-dim": 2, "fedgen.hidden-dim": 5, "fedgen.batch-size": 16}
+
+
+def sent_generator(value: float = 1.0) -> Generator:
+    """Return a generator whose output is ``value`` everywhere."""
+    generator = build_generator(make_settings(**SMALL).fedgen, 3, 6, seed=9)
+    torch.nn.init.zeros_(generator.output.weight)
+    torch.nn.init.constant_(generator.output.bias, value)
+    return generator
+
+
+def test_before_a_generator_comes_the_term_is_zero(instruction: Make) -> None:
+    model, term, now = model_of(1), Generative(), instruction(1, SMALL)
+    term.begin(model, now)
+    assert term.penalty(step_of(model, now.data, 0, 5)).item() == 0.0
+    assert set(term.metrics()) == {"generated-cross-entropy", "generated-kl"}
+
+
+def test_alpha_weighs_cross_entropy_on_generated_z_with_labels_from_the_prior(
+    instruction: Make,
+) -> None:
+    blob = generator_to_bytes(sent_generator())
+    now = instruction(
+        2, SMALL, **{records.FEDGEN_GENERATOR: blob, records.FEDGEN_PRIOR: [0.0, 1.0, 0.0]}
+    )
+    model, term = model_of(1), Generative()
+    term.begin(model, now)
+    penalty = term.penalty(step_of(model, now.data, 0, 5))
+    # The prior allows label 1 alone, and G gives ones whatever its noise: one value for all 16.
+    expected = F.cross_entropy(model.predictor(torch.ones(1, 6)), torch.tensor([1])).item()
+    assert penalty.item() == pytest.approx(3.0 * expected, rel=1e-6)
+    assert term.metrics()["generated-cross-entropy"].item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_beta_weighs_the_divergence_from_generated_to_real_outputs(instruction: Make) -> None:
+    blob = generator_to_bytes(sent_generator())
+    config = {records.FEDGEN_GENERATOR: blob, "fedgen.alpha": 0.0, "fedgen.beta": 10.0}
+    now = instruction(2, SMALL, **config)
+    model, term = model_of(1), Generative()
+    term.begin(model, now)
+    step = step_of(model, now.data, 0, 5, 6)
+    target = F.softmax(model.predictor(torch.ones(1, 6)), dim=1)
+    real = F.softmax(step.logits, dim=1)
+    expected = (target * (target.log() - real.log())).sum(dim=1).mean().item()
+    assert term.penalty(step).item() == pytest.approx(10.0 * expected, rel=1e-5)
+
+
+def test_only_the_predictor_learns_from_the_generated_batch(instruction: Make) -> None:
+    now = instruction(2, SMALL, **{records.FEDGEN_GENERATOR: generator_to_bytes(sent_generator())})
+    model, term = model_of(1), Generative()
+    term.begin(model, now)
+    term.penalty(step_of(model, now.data, 0, 5)).backward()  # type: ignore[no-untyped-call]
+    assert all(parameter.grad is None for parameter in model.encoder.parameters())
+    assert all(parameter.grad is not None for parameter in model.predictor.parameters())
+
+
+def test_the_generator_keeps_the_buffers_it_came_with(instruction: Make) -> None:
+    sent = sent_generator()
+    sent.norm.running_mean.fill_(0.25)  # type: ignore[union-attr]
+    now = instruction(2, SMALL, **{records.FEDGEN_GENERATOR: generator_to_bytes(sent)})
+    model, term = model_of(1), Generative()
+    term.begin(model, now)
+    term.penalty(step_of(model, now.data, 0, 5))
+    assert term._generator is not None
+    assert term._generator.norm.running_mean.eq(0.25).all()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    # The client holds (5, 3, 0). Drawn: 1 each, and labels 0, 1, 1 twice.
+    [("all", [5, 3, 0]), ("drawn", [1 + 2, 1 + 4, 1])],
+)
+def test_label_counts_are_of_all_examples_or_of_the_batches_drawn(
+    instruction: Make, kind: str, expected: list[int]
+) -> None:
+    model, term = model_of(1), Generative()
+    now = instruction(1, {**SMALL, "fedgen.label-counts": kind})
+    term.begin(model, now)
+    for _ in range(2):
+        term.penalty(step_of(model, now.data, 0, 5, 6))
+    reply = term.end(model)
+    assert list(reply.config_records[records.LABEL_COUNTS]["counts"]) == expected  # type: ignore[arg-type]
+
+
+def test_numbers_differ_between_rounds_and_clients_and_not_between_tries(
+    instruction: Make,
+) -> None:
+    generator = build_generator(make_settings(**SMALL).fedgen, 3, 6, seed=9)
+    blob = {records.FEDGEN_GENERATOR: generator_to_bytes(generator)}
+
+    def penalty(server_round: int) -> float:
+        torch.rand(1)  # the global generator must not matter
+        model, term = model_of(1), Generative()
+        now = instruction(server_round, SMALL, **blob)
+        term.begin(model, now)
+        return term.penalty(step_of(model, now.data, 0, 5)).item()
+
+    assert penalty(2) == penalty(2)
+    assert penalty(2) != penalty(3)
