@@ -1,0 +1,87 @@
+"""Every registered model takes a step with every algorithm."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from flwr.app import ConfigRecord
+
+from client_app.state import ClientState
+from client_app.terms import TERMS, Instruction, build_terms
+from client_app.training import build_optimizer, train
+from common import records
+from common.config import ALGORITHMS, Settings
+from common.data import ClientData, DataSpec, ExampleSet, TrainBatches
+from common.generator import build_generator, generator_to_bytes
+from common.models import MODELS, SplitModel, build_model
+from common.node import Folders, Node
+from tests.settings import make_settings
+
+SPEC = DataSpec("made up", (3, 16, 16), 4, (0.5,) * 3, (0.5,) * 3)
+SUMS = [*ALGORITHMS, "moon+fedgen", "fedprox+moon+fedgen"]
+PAIRS = [
+    pytest.param(name, algorithm, marks=[pytest.mark.slow] if name == "resnet50" else [])
+    for name in sorted(MODELS)
+    for algorithm in SUMS
+]
+
+
+def second_round(settings: Settings, model: SplitModel, folder: Path) -> Instruction:
+    """Return an instruction that lets every term act: previous model, generator, all numbers."""
+    generator = build_generator(settings.fedgen, model.num_classes, model.latent_dim, 0)
+    config = ConfigRecord(
+        {
+            records.FEDPROX_MU: 0.1,
+            records.MOON_MU: 1.0,
+            records.MOON_TEMPERATURE: 0.5,
+            records.MOON_BUFFER_SIZE: 1,
+            records.FEDGEN_ALPHA: 1.0,
+            records.FEDGEN_BETA: 1.0,
+            records.FEDGEN_PRIOR: [0.25] * 4,
+            records.FEDGEN_GENERATOR: generator_to_bytes(generator),
+        }
+    )
+    random = torch.Generator().manual_seed(0)
+    examples = ExampleSet(torch.randn(4, *SPEC.shape, generator=random), torch.arange(4))
+    state = ClientState(folder, "experiment", "site-a")
+    state.save(1, build_model(settings.model, SPEC, seed=99).state_dict())
+    return Instruction(
+        server_round=2,
+        settings=settings,
+        config=config,
+        node=Node("site-a", None, None, torch.device("cpu"), Folders(folder, folder, folder)),
+        data=ClientData(examples, examples, torch.ones(4, dtype=torch.int64)),
+        state=state,
+    )
+
+
+@pytest.mark.parametrize(("name", "algorithm"), PAIRS)
+def test_a_step_changes_encoder_and_predictor(name: str, algorithm: str, tmp_path: Path) -> None:
+    settings = make_settings(**{"model.name": name, "algorithm": algorithm, "fedgen.beta": 1.0})
+    model = build_model(settings.model, SPEC, seed=0)
+    before = {key: value.clone() for key, value in model.named_parameters()}
+    instruction = second_round(settings, model, tmp_path)
+    terms = build_terms(settings)
+    for term in terms:
+        term.begin(model, instruction)
+    batches = TrainBatches(
+        instruction.data.train,
+        batch_size=4,
+        drop_last=False,
+        epochs=1,
+        steps=0,
+        generator=torch.Generator().manual_seed(0),
+    )
+    metrics = train(model, batches, terms, build_optimizer(model, settings.train, 0.01))
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert set(settings.algorithms) <= set(metrics)
+    changed = {k for k, value in model.named_parameters() if not torch.equal(value, before[k])}
+    assert any(key.startswith("encoder.") for key in changed)
+    assert any(key.startswith("predictor.") for key in changed)
+
+
+def test_every_algorithm_has_a_term_but_fedavg() -> None:
+    assert {*TERMS, "fedavg"} == set(ALGORITHMS)
