@@ -190,6 +190,40 @@ class ServerSettings(_Table):
         description="Seconds that a round still waits once half of the replies (and at least "
         "`min-replies`) are in. It never ends a round in which everybody answers."
     )
+    failure_policy: Literal["continue", "stop"] = Field(
+        description="What a client without a usable reply does to the run: it goes on with the "
+        "others, or it ends at the first such client, with the reason."
+    )
+    exclude_rounds: Annotated[int, Field(ge=0)] = Field(
+        description="Rounds that a client is left out of after it gave no usable reply to a train "
+        "instruction. 0: it is tried again in the next."
+    )
+    max_update_norm: NonNegative = Field(
+        description="Largest L2 norm of a client's change of the model's parameters (BatchNorm's "
+        "running statistics are not counted). 0: no limit."
+    )
+    norm_policy: Literal["reject", "clip"] = Field(
+        description="What happens above `max-update-norm`: the reply is refused, or its change is "
+        "scaled down to that norm."
+    )
+    replies_in_memory_mb: Annotated[int, Field(ge=0)] = Field(
+        description="Megabytes of train replies that the server keeps in memory; what goes beyond "
+        "waits in a nameless file in the experiment's folder."
+    )
+    patience: Annotated[int, Field(ge=0)] = Field(
+        description="Evaluations without a better `stop-metric` after which the run ends early. "
+        "0: never."
+    )
+    stop_metric: Literal[
+        "global-accuracy", "global-loss", "clients-accuracy", "clients-worst", "clients-loss"
+    ] = Field(
+        description="What `patience` watches: accuracy or loss of the global model on the server's "
+        "test set, or the clients' mean accuracy, that of the worst client, or their loss."
+    )
+    alarm_rounds: Annotated[int, Field(ge=0)] = Field(
+        description="Rounds after which accuracy at the level of guessing raises an alarm. 0: "
+        "never."
+    )
     learning_rate: Positive = Field(
         description="Server learning rate of FedAvgM, FedAdam and FedYogi."
     )

@@ -15,6 +15,7 @@ from common import records
 from common.models import SplitModel
 from server_app import phases
 from server_app.evaluation import evaluate_global
+from server_app.history import out_of_patience
 from server_app.phases import Federation
 from server_app.report import RoundReport
 
@@ -23,6 +24,8 @@ log = logging.getLogger("moonflower")
 
 def run_rounds(federation: Federation, arrays: ArrayRecord, first_round: int = 1) -> ArrayRecord:
     """Train from ``first_round`` to ``num-rounds`` and save the final model.
+
+    ``server.patience`` may end it earlier.
 
     Parameters
     ----------
@@ -48,9 +51,18 @@ def run_rounds(federation: Federation, arrays: ArrayRecord, first_round: int = 1
         arrays, report = play_round(federation, arrays, server_round)
         federation.tracker.write_round(report, federation.model)
         log.info("%s", report.line())
-        if server_round == last_round:
+        early = _ends_early(federation)
+        if early:
+            log.info("the run ends early: %s", early)
+        if early or server_round == last_round:
             federation.tracker.write_final(report, federation.model)
+            break
     return arrays
+
+
+def _ends_early(federation: Federation) -> str:
+    server = federation.settings.server
+    return out_of_patience(federation.tracker.history, server.stop_metric, server.patience)
 
 
 def play_round(

@@ -15,6 +15,7 @@ from common.config import Settings
 from common.data import DataSpec
 from common.models import SplitModel, save_model
 from common.storage import append_line, write_json
+from server_app.history import Outcome, outcome_of
 from server_app.query import Client
 from server_app.report import RoundReport, finite
 
@@ -53,12 +54,15 @@ class Tracker:
     folder : Path
     best : RoundReport or None
         The round whose model is in ``best/``; of equal ones the first.
+    history : list[Outcome]
+        What of the rounds so far decides about later ones, ascending.
     """
 
     def __init__(self, folder: Path, settings: Settings, spec: DataSpec) -> None:
         self.folder = folder
         self.best: RoundReport | None = None
         self.last: RoundReport | None = None
+        self.history: list[Outcome] = []
         self._settings = settings
         self._spec = spec
 
@@ -99,7 +103,9 @@ class Tracker:
             self._save(BEST, report, model)
             self.best = report
         self.last = report
-        append_line(self.folder / METRICS_FILE, json.dumps(report.record(), allow_nan=False))
+        line = report.record()
+        self.history.append(outcome_of(line))
+        append_line(self.folder / METRICS_FILE, json.dumps(line, allow_nan=False))
 
     def write_final(self, report: RoundReport, model: SplitModel) -> None:
         """Save ``model`` as ``final/``."""

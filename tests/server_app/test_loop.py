@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 
 from common import records
 from common.data import ExampleSet, data_spec
-from common.models import build_model, load_model
+from common.models import build_model, load_facts, load_model
 from server_app.loop import play_round, run_rounds
 from server_app.phases import DivergedError, Federation, RoundFailedError
 from server_app.roster import gather
@@ -271,6 +271,17 @@ def test_clients_evaluate_every_nth_round_and_in_the_last(build: Build) -> None:
     assert clients["worst"] == {"name": "b", "accuracy": 0.4}
     assert lines[-1]["evaluation"]["participants"] == ["a", "b"]
     assert lines[0]["evaluation"] is None
+
+
+def test_patience_ends_a_run_early_with_a_final_model(build: Build) -> None:
+    # The toy clients always answer 5 of 10: no evaluation after the first is better.
+    federation = build(
+        named("a", "b"),
+        **{"num-rounds": 9, "server.patience": 2, "server.stop-metric": "clients-accuracy"},
+    )
+    run_rounds(federation, start(federation))
+    assert [line["round"] for line in lines_of(federation)] == [1, 2, 3]
+    assert load_facts(federation.tracker.folder / "final")["round"] == 3
 
 
 def test_fraction_evaluate_zero_asks_nobody(build: Build) -> None:

@@ -1,0 +1,101 @@
+"""What of the past rounds decides about later ones.
+
+Made of a round's line in ``metrics.jsonl`` alone, so that a resumed run decides as the one that
+was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_SCORES = {
+    "global-accuracy": ("global", "accuracy"),
+    "global-loss": ("global", "loss"),
+    "clients-accuracy": ("clients", "mean"),
+    "clients-worst": ("clients", "worst", "accuracy"),
+    "clients-loss": ("clients", "loss"),
+}
+"""Where ``server.stop-metric`` stands in a line."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One past round.
+
+    Attributes
+    ----------
+    server_round : int
+        From 1.
+    failed : tuple[str, ...]
+        Clients without a usable reply to the train instruction.
+    evaluated : bool
+        Whether the round was evaluated at all.
+    scores : Mapping[str, float]
+        By the names of ``server.stop-metric``; without those that the round doesn't have.
+    """
+
+    server_round: int
+    failed: tuple[str, ...]
+    evaluated: bool
+    scores: Mapping[str, float]
+
+
+def outcome_of(line: Mapping[str, Any]) -> Outcome:
+    """Return the outcome of a round from its line (``RoundReport.record()``)."""
+    scores = {name: _at(line, path) for name, path in _SCORES.items()}
+    return Outcome(
+        server_round=int(line["round"]),
+        failed=(*line["refused"], *line["missing"]),
+        evaluated=line["evaluation"] is not None or line["global"] is not None,
+        scores={name: float(value) for name, value in scores.items() if value is not None},
+    )
+
+
+def recently_failed(history: Iterable[Outcome], server_round: int, rounds: int) -> frozenset[str]:
+    """Return the clients that failed in the last ``rounds`` rounds before ``server_round``."""
+    return frozenset(
+        name
+        for outcome in history
+        if server_round - rounds <= outcome.server_round < server_round
+        for name in outcome.failed
+    )
+
+
+def out_of_patience(history: Sequence[Outcome], metric: str, patience: int) -> str:
+    """Return why the run should end now, or "" if it should go on.
+
+    Parameters
+    ----------
+    history : Sequence[Outcome]
+        All rounds so far, ascending.
+    metric : str
+        A ``server.stop-metric``; for one that ends in ``loss``, less is better.
+    patience : int
+        Evaluations since the best one, not counting it, from which on the answer is yes. 0: never.
+        A round that was evaluated without a finite ``metric`` counts as one without improvement.
+    """
+    evaluated = [outcome for outcome in history if outcome.evaluated]
+    known = [outcome for outcome in evaluated if metric in outcome.scores]
+    if patience == 0 or not known:
+        return ""
+    sign = -1 if metric.endswith("loss") else 1
+    # Of equal ones the first: standing still is no improvement.
+    best = max(known, key=lambda outcome: (sign * outcome.scores[metric], -outcome.server_round))
+    since = sum(outcome.server_round > best.server_round for outcome in evaluated)
+    if since < patience:
+        return ""
+    return (
+        f"{metric} was best in round {best.server_round} ({best.scores[metric]:.4f}) and has not "
+        f"improved in {since} evaluations (server.patience is {patience})"
+    )
+
+
+def _at(line: Mapping[str, Any], path: Sequence[str]) -> Any:
+    found: Any = line
+    for key in path:
+        if found is None:
+            return None
+        found = found.get(key)
+    return found
