@@ -23,6 +23,8 @@ from server_app.strategies.wrapper import Wrapper
 
 _HEAD = "predictor."
 _MOST_EXAMPLES = 2**40
+# Beginnings of names in the saved state.
+_GENERATOR, _ADAM, _COUNTS, _TRAINED = "generator.", "adam.", "counts.", "trained"
 _log = logging.getLogger("moonflower")
 
 
@@ -107,6 +109,27 @@ class FedGen(Wrapper):
                 metrics[name] = value
         return arrays, metrics
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the generator, Adam's moments, and every client's newest label counts."""
+        state = {f"{_GENERATOR}{name}": t for name, t in self._generator.state_dict().items()}
+        for index, moments in self._optimizer.state_dict()["state"].items():
+            state |= {f"{_ADAM}{index}.{name}": tensor for name, tensor in moments.items()}
+        state |= {f"{_COUNTS}{name}": counts for name, counts in self._counts.items()}
+        return {**state, _TRAINED: torch.tensor(self._trained)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Put :meth:`state_dict` back; learning rates follow from the round."""
+        moments: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in _below(_ADAM, state).items():
+            index, _, name = key.partition(".")
+            moments.setdefault(int(index), {})[name] = tensor
+        self._generator.load_state_dict(_below(_GENERATOR, state))
+        groups = self._optimizer.state_dict()["param_groups"]
+        self._optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        counts = _below(_COUNTS, state)
+        self._counts = {name: tensor.to(self._device) for name, tensor in counts.items()}
+        self._trained = bool(state[_TRAINED])
+
     def _train(
         self, server_round: int, heads: list[dict[str, Tensor]], counts: Tensor
     ) -> dict[str, float]:
@@ -182,3 +205,7 @@ class FedGen(Wrapper):
         floor = 1 if self._settings.label_counts == "drawn" else 0
         seen = (counts.max(dim=0).values > floor).float()
         return seen / seen.sum()
+
+
+def _below(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: t for name, t in state.items() if name.startswith(prefix)}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
+from torch import Tensor
 
 
 class Wrapper(Strategy):
@@ -46,3 +47,22 @@ class Wrapper(Strategy):
     def summary(self) -> None:
         """Pass on."""
         self.strategy.summary()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what this wrapper, not the strategy inside, remembers from round to round.
+
+        Everything that a run resumed after this round needs to give the same bits. A wrapper
+        that remembers something overrides this and :meth:`load_state_dict`.
+        """
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Put :meth:`state_dict` back.
+
+        Raises
+        ------
+        KeyError, ValueError, RuntimeError
+            ``state`` is not of such a wrapper.
+        """
+        if state:
+            raise ValueError(f"it remembers nothing, but {sorted(state)} was saved")
