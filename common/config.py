@@ -224,6 +224,10 @@ class ServerSettings(_Table):
         description="Rounds after which accuracy at the level of guessing raises an alarm. 0: "
         "never."
     )
+    keep_checkpoints: Annotated[int, Field(ge=1)] = Field(
+        description="Checkpoints that the server keeps. With 2, a run can be resumed even when the "
+        "newest one is damaged. Clients keep their models of as many more rounds."
+    )
     learning_rate: Positive = Field(
         description="Server learning rate of FedAvgM, FedAdam and FedYogi."
     )
@@ -315,6 +319,11 @@ class Settings(_Table):
         description="Seed of everything random in the run."
     )
     num_rounds: Annotated[int, Field(ge=1)] = Field(description="Rounds of training.")
+    resume: bool = Field(
+        description="Go on with `experiment` after its newest whole checkpoint. The other settings "
+        "have to be those it was started with; `num-rounds` may grow, and deadlines, timeouts and "
+        "the like may change."
+    )
     data: DataSettings
     model: ModelSettings
     train: TrainSettings
@@ -346,6 +355,15 @@ class Settings(_Table):
         return check_name(value, "experiment") if value else value
 
     @model_validator(mode="after")
+    def _resumed_by_name(self) -> Settings:
+        if self.resume and not self.experiment:
+            raise ValueError(
+                "resume = true needs the name of an experiment: experiment=NAME, a folder in the "
+                "server's output folder"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _known_model(self) -> Settings:
         # Late import: the registry needs ModelSettings.
         from common.models import MODELS
@@ -368,6 +386,17 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
             node = node.setdefault(table, {})
         node[leaf] = value
     return tree
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Turn nested tables into dotted keys, the reverse of :func:`nested`."""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            leaves |= flat(value, f"{prefix}{key}.")
+        else:
+            leaves[prefix + key] = value
+    return leaves
 
 
 def parse_settings(run_config: Mapping[str, Any]) -> Settings:

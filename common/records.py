@@ -27,6 +27,8 @@ CLIENT = "client"
 # Keys of CONFIG in every instruction
 ROUND = "round"
 EXPERIMENT = "experiment"
+EXPERIMENT_ID = "experiment-id"
+"""Made once per experiment: state of an earlier one of the same name is not taken for its own."""
 LEARNING_RATE = "learning-rate"
 
 # Keys of METRICS
