@@ -84,7 +84,7 @@ def on_train(message: Message, context: Context) -> Message:
             records.TRAIN_SECONDS: time.perf_counter() - began,
         }
     )
-    return Message(content, reply_to=message)
+    return client.reply(content)
 
 
 @app.evaluate()
@@ -93,7 +93,7 @@ def on_evaluate(message: Message, context: Context) -> Message:
     client = _Client.open(message, context)
     model = client.load_model(before=client.server_round + 1)
     metrics = evaluate(model, client.data.evaluation)
-    return Message(RecordDict({records.METRICS: metrics}), reply_to=message)
+    return client.reply(RecordDict({records.METRICS: metrics}))
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,11 @@ class _Client:
             state=ClientState(node.folders.state, str(config[records.EXPERIMENT]), node.name),
             message=message,
         )
+
+    def reply(self, content: RecordDict) -> Message:
+        """Return ``content`` as the answer to this message, with the round that it answers."""
+        content[records.REPLY] = ConfigRecord({records.ROUND: self.server_round})
+        return Message(content, reply_to=self.message)
 
     @property
     def instruction(self) -> Instruction:

@@ -21,10 +21,12 @@ CONFIG = "config"
 METRICS = "metrics"
 LABEL_COUNTS = "label-counts"
 """ConfigRecord that FedGen's term adds to a train reply: {"counts": list[int]}."""
+REPLY = "reply"
+"""ConfigRecord of every train and evaluate reply: {ROUND: int}, the round it answers."""
 CLIENT = "client"
 """ConfigRecord that answers a query, with the CLIENT_* keys below."""
 
-# Keys of CONFIG in every instruction
+# Keys of CONFIG in every instruction (ROUND also of REPLY)
 ROUND = "round"
 EXPERIMENT = "experiment"
 EXPERIMENT_ID = "experiment-id"

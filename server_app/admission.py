@@ -4,19 +4,73 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
 
-import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, Message
 
 from common import records
+from server_app.checks import (
+    Shape,
+    inspect_arrays,
+    metric_shape,
+    scaled_update,
+    wrong_metrics,
+)
 
-MOST_EXAMPLES = 2**40
-"""A client that claims more would drown every other; no data set is that large."""
 
-Shape = Mapping[str, int | None]
-"""Keys of a MetricRecord; None for a number, a length for a list of numbers."""
+@dataclass(frozen=True)
+class ModelRules:
+    """What the arrays of a train reply must be.
+
+    Attributes
+    ----------
+    reference : ArrayRecord
+        The global model that was sent: names, shapes and dtypes are its.
+    parameters : Set[str]
+        Names of the arrays whose change is measured.
+    max_update_norm : float
+        Largest L2 norm of that change; 0: no limit.
+    clip : bool
+        Scale a larger change down instead of refusing the reply.
+    """
+
+    reference: ArrayRecord
+    parameters: Set[str] = frozenset()
+    max_update_norm: float = 0.0
+    clip: bool = False
+
+
+def _nothing_wrong(client: str, reply: Message) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a reply must be.
+
+    Attributes
+    ----------
+    server_round : int
+        That it must say it answers.
+    model : ModelRules or None
+        None for replies without arrays.
+    needed : Mapping[str, int or None]
+        Metrics that must be there, None for a number, else the length of a list.
+    fewest_examples : int
+        Least allowed ``num-examples``: 1 in training, 0 in evaluation.
+    most_examples : Mapping[str, int]
+        Largest allowed ``num-examples`` by client; 2**40 for one that is not there.
+    further : callable
+        ``(client, reply) -> reason``, asked when nothing else is wrong.
+    """
+
+    server_round: int
+    model: ModelRules | None = None
+    needed: Shape = field(default_factory=dict)
+    fewest_examples: int = 1
+    most_examples: Mapping[str, int] = field(default_factory=dict)
+    further: Callable[[str, Message], str] = _nothing_wrong
 
 
 @dataclass(frozen=True)
@@ -25,58 +79,118 @@ class Admission:
 
     Attributes
     ----------
-    admitted : Mapping[str, Message]
-        By client name, in the order of the replies.
-    refused : Mapping[str, str]
-        Why, by client name.
+    admitted : dict[str, Message]
+        By client name, in its order.
+    refused : dict[str, str]
+        Why, by client name, in its order.
+    update_norms : dict[str, float]
+        L2 norm of each admitted client's change of the parameters, as it came.
+    clipped : tuple[str, ...]
+        Admitted clients whose change was scaled down.
     """
 
-    admitted: Mapping[str, Message]
-    refused: Mapping[str, str]
+    admitted: dict[str, Message]
+    refused: dict[str, str]
+    update_norms: dict[str, float]
+    clipped: tuple[str, ...]
 
 
-def admit(
-    replies: Mapping[str, Message],
-    reference: ArrayRecord | None,
-    *,
-    needed: Shape | None = None,
-    fewest_examples: int = 1,
-) -> Admission:
-    """Check every reply; never raises for what a reply contains.
+class Gate:
+    """Admits replies one by one, as they come.
+
+    A reply is refused if it is an error; answers another round; has not exactly one ArrayRecord
+    (where a model is expected) and one MetricRecord under the expected names; its arrays differ
+    from the model or hold a NaN or an infinity; its change is too large; ``num-examples`` is out
+    of range; a metric is not finite; :attr:`Rules.further` says so; or, at the end, its metrics
+    are not those that most other replies have, since Flower's aggregators end the run on those.
+    Nothing that a reply contains raises.
 
     Parameters
     ----------
-    replies : Mapping[str, Message]
-        By client name, sorted.
-    reference : ArrayRecord or None
-        The global model whose names, shapes and dtypes a train reply must repeat. None for
-        replies without arrays.
-    needed : Mapping[str, int or None], optional
-        Metrics that must be there, None for a number, else the length of a list.
-    fewest_examples : int
-        Least allowed ``num-examples``: 1 in training, 0 in evaluation.
-
-    Returns
-    -------
-    Admission
-        A reply is refused if it is an error; has not exactly one ArrayRecord (with a reference)
-        and one MetricRecord under the expected names; its arrays differ from the reference or hold
-        a NaN or an infinity; ``num-examples`` is outside ``[fewest_examples, 2**40]``; a metric is
-        not finite; or its metrics are not the ones that most other replies have, since
-        Flower's aggregators end the run on those.
+    rules : Rules
+    keep : callable
+        Where the arrays of an admitted reply wait: takes and returns an ArrayRecord.
     """
-    shapes = None if reference is None else _array_shapes(reference)
-    refused: dict[str, str] = {}
-    for name, reply in replies.items():
-        reason = _why_not(reply, shapes, needed or {}, fewest_examples)
+
+    def __init__(
+        self, rules: Rules, keep: Callable[[ArrayRecord], ArrayRecord] = lambda arrays: arrays
+    ) -> None:
+        self._rules = rules
+        self._keep = keep
+        self._admitted: dict[str, Message] = {}
+        self._refused: dict[str, str] = {}
+        self._norms: dict[str, float] = {}
+        self._clipped: set[str] = set()
+
+    def receive(self, name: str, reply: Message) -> str:
+        """Admit ``reply`` of the client ``name``, or return why not."""
+        if name in self._admitted or name in self._refused:
+            return "it has replied already"  # the first one counts
+        reason = self._why_not(name, reply)
         if reason:
-            refused[name] = reason
-    admitted = {name: reply for name, reply in replies.items() if name not in refused}
-    refused |= _differ_from_majority(admitted)
-    return Admission(
-        admitted={name: reply for name, reply in admitted.items() if name not in refused},
-        refused={name: refused[name] for name in replies if name in refused},
-    )
+            self._refused[name] = reason
+            return reason
+        del reply.content[records.REPLY]
+        self._admitted[name] = reply
+        if self._rules.model is not None:
+            arrays = reply.content.array_records[records.ARRAYS]
+            reply.content[records.ARRAYS] = self._keep(arrays)
+        return ""
+
+    def close(self) -> Admission:
+        """Return all that came, sorted by name; nothing may be received afterwards."""
+        admitted = {name: self._admitted[name] for name in sorted(self._admitted)}
+        unlike = _differ_from_majority(admitted)
+        refused = self._refused | unlike
+        for name in unlike:
+            del admitted[name]
+        return Admission(
+            admitted=admitted,
+            refused={name: refused[name] for name in sorted(refused)},
+            update_norms={name: self._norms[name] for name in admitted if name in self._norms},
+            clipped=tuple(name for name in admitted if name in self._clipped),
+        )
+
+    def _why_not(self, name: str, reply: Message) -> str:
+        rules = self._rules
+        reason = (
+            _unusable(reply)
+            or _wrong_round(reply, rules.server_round)
+            or self._wrong_metrics(name, reply)
+            or rules.further(name, reply)
+        )
+        # Last, since it unpacks the whole model.
+        return reason or (self._wrong_arrays(name, reply, rules.model) if rules.model else "")
+
+    def _wrong_metrics(self, name: str, reply: Message) -> str:
+        metrics = reply.content.metric_records
+        if list(metrics) != [records.METRICS]:
+            return f"needs exactly one MetricRecord {records.METRICS!r}, has {sorted(metrics)}"
+        rules = self._rules
+        most = rules.most_examples.get(name)
+        return wrong_metrics(metrics[records.METRICS], rules.needed, rules.fewest_examples, most)
+
+    def _wrong_arrays(self, name: str, reply: Message, rules: ModelRules) -> str:
+        found = reply.content.array_records
+        if list(found) != [records.ARRAYS]:
+            return f"needs exactly one ArrayRecord {records.ARRAYS!r}, has {sorted(found)}"
+        arrays = found[records.ARRAYS]
+        findings = inspect_arrays(arrays, rules.reference, rules.parameters)
+        if findings.problem:
+            return findings.problem
+        norm, limit = findings.update_norm, rules.max_update_norm
+        self._norms[name] = norm
+        if limit == 0 or norm <= limit:
+            return ""
+        # An infinite change can't be scaled down to anything.
+        if not rules.clip or math.isinf(norm):
+            return (
+                f"its change of the model has norm {norm:.6g}, server.max-update-norm is {limit:g}"
+            )
+        self._clipped.add(name)
+        clipped = scaled_update(arrays, rules.reference, rules.parameters, limit / norm)
+        reply.content[records.ARRAYS] = clipped
+        return ""
 
 
 def explain(reasons: Mapping[str, str]) -> str:
@@ -98,84 +212,29 @@ def error_text(reply: Message) -> str:
     return text if len(text) <= 600 else "... " + text[-600:]
 
 
-def _why_not(
-    reply: Message,
-    shapes: Mapping[str, tuple[tuple[int, ...], str]] | None,
-    needed: Shape,
-    fewest_examples: int,
-) -> str:
+def _unusable(reply: Message) -> str:
     if reply.has_error():
         return error_text(reply)
-    if not reply.has_content():
-        return "the reply is empty"
-    if shapes is not None:
-        arrays = reply.content.array_records
-        if list(arrays) != [records.ARRAYS]:
-            return f"needs exactly one ArrayRecord {records.ARRAYS!r}, has {sorted(arrays)}"
-        problem = _wrong_arrays(arrays[records.ARRAYS], shapes)
-        if problem:
-            return problem
-    metrics = reply.content.metric_records
-    if list(metrics) != [records.METRICS]:
-        return f"needs exactly one MetricRecord {records.METRICS!r}, has {sorted(metrics)}"
-    return _wrong_metrics(metrics[records.METRICS], needed, fewest_examples)
+    return "" if reply.has_content() else "the reply is empty"
 
 
-def _array_shapes(arrays: ArrayRecord) -> dict[str, tuple[tuple[int, ...], str]]:
-    return {name: (tuple(array.shape), str(array.dtype)) for name, array in arrays.items()}
-
-
-def _wrong_arrays(arrays: ArrayRecord, shapes: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
-    if set(arrays) != set(shapes):
-        missing, extra = sorted(set(shapes) - set(arrays)), sorted(set(arrays) - set(shapes))
-        return f"its arrays have other names than the model: missing {missing}, extra {extra}"
-    for name, expected in shapes.items():
-        try:
-            values = arrays[name].numpy()
-        except Exception as error:  # bytes from outside: whatever numpy says, it is unreadable
-            return f"array {name!r} can't be read: {error}"
-        # What was unpacked, not what the header claims.
-        found = (values.shape, str(values.dtype))
-        if found != expected:
-            return f"array {name!r} is {_describe(found)}, the model has {_describe(expected)}"
-        if np.issubdtype(values.dtype, np.inexact) and not np.isfinite(values).all():
-            bad = values.size - int(np.isfinite(values).sum())
-            return f"array {name!r} holds NaN or infinity in {bad} of {values.size} places"
+def _wrong_round(reply: Message, server_round: int) -> str:
+    record = reply.content.config_records.get(records.REPLY)
+    answered = None if record is None else record.get(records.ROUND)
+    if answered is None:
+        return (
+            f"it doesn't say which round it answers (ConfigRecord {records.REPLY!r}); does it run "
+            "the same version of this app?"
+        )
+    if answered != server_round:
+        return f"it answers round {answered!r}, this is round {server_round}"
     return ""
-
-
-def _describe(found: tuple[tuple[int, ...], str]) -> str:
-    shape, dtype = found
-    return f"{dtype}{list(shape)}"
-
-
-def _wrong_metrics(metrics: MetricRecord, needed: Shape, fewest_examples: int) -> str:
-    shape = _metric_shape(metrics)
-    absent = sorted({records.NUM_EXAMPLES, *needed} - set(shape))
-    if absent:
-        return f"metrics {absent} are missing"
-    for key, length in needed.items():
-        if shape[key] != length:
-            wanted = "one number" if length is None else f"a list of {length} numbers"
-            return f"metric {key!r} is {metrics[key]!r}, {wanted} was expected"
-    examples = metrics[records.NUM_EXAMPLES]
-    if isinstance(examples, list) or not fewest_examples <= examples <= MOST_EXAMPLES:
-        return f"{records.NUM_EXAMPLES} is {examples!r}, allowed is {fewest_examples} to 2**40"
-    for key, value in metrics.items():
-        numbers = value if isinstance(value, list) else [value]
-        if not all(math.isfinite(number) for number in numbers):
-            return f"metric {key!r} is {value!r}, which is not finite"
-    return ""
-
-
-def _metric_shape(metrics: MetricRecord) -> dict[str, int | None]:
-    return {key: len(value) if isinstance(value, list) else None for key, value in metrics.items()}
 
 
 def _differ_from_majority(replies: Mapping[str, Message]) -> dict[str, str]:
     """Return why replies with unusual metrics are refused; in a tie the first name decides."""
     shapes = {
-        name: frozenset(_metric_shape(reply.content.metric_records[records.METRICS]).items())
+        name: frozenset(metric_shape(reply.content.metric_records[records.METRICS]).items())
         for name, reply in replies.items()
     }
     if len(set(shapes.values())) <= 1:

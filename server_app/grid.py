@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from flwr.app import Message, RecordDict
@@ -35,7 +35,7 @@ class Patience:
     deadline, straggler_grace : float
         Seconds.
     min_replies : int
-        Replies without an error, at least 1.
+        Usable replies, at least 1.
     """
 
     deadline: float
@@ -48,24 +48,33 @@ class Patience:
         return cls(settings.round_deadline, settings.min_replies, settings.straggler_grace)
 
 
+Receive = Callable[[str, Message], bool]
+"""Takes a reply, with its client's name, when it comes; says whether it is usable."""
+
+
 @dataclass(frozen=True)
 class Exchange:
     """What came of sending messages.
 
     Attributes
     ----------
-    replies : Mapping[str, Message]
-        By client name and in its order, so that sums don't depend on who was fastest. Replies
-        that carry an error are among them.
+    answered : tuple[str, ...]
+        Names of those whose reply came, usable or not, sorted.
     missing : tuple[str, ...]
         Names of those that did not answer in time or could not be sent to, sorted.
+    unanswered : Mapping[str, str]
+        Names by the id of the message that was delivered but not answered in time.
+    dropped : int
+        Replies beyond the first to one message.
     seconds : float
     bytes_sent, bytes_received : int
         Arrays and byte strings, without Flower's framing.
     """
 
-    replies: Mapping[str, Message]
+    answered: tuple[str, ...]
     missing: tuple[str, ...]
+    unanswered: Mapping[str, str]
+    dropped: int
     seconds: float
     bytes_sent: int
     bytes_received: int
@@ -136,7 +145,7 @@ def closing_time(
     """Return when waiting ends if nobody else answers.
 
     That is ``deadline`` after sending. It is earlier once half of the replies, and among them
-    ``min_replies`` without an error, are in: then it is ``straggler_grace`` after the newest
+    ``min_replies`` usable ones, are in: then it is ``straggler_grace`` after the newest
     reply, but no less than twice the longest wait between two replies so far (or for the first
     one). So a client counts as a straggler only if it is much slower than the others, and clients
     that take turns on one machine, as in a simulation, are not cut off in the middle.
@@ -148,7 +157,7 @@ def closing_time(
     arrivals : Sequence[float]
         Clock readings at which replies came, ascending.
     usable : int
-        Replies without an error.
+        Replies that can be used.
     expected : int
         Messages sent.
     patience : Patience
@@ -161,15 +170,23 @@ def closing_time(
     return min(end, arrivals[-1] + max(patience.straggler_grace, 2 * longest_gap))
 
 
+def in_groups(keys: Sequence[str], size: int) -> Iterator[list[str]]:
+    """Yield ``keys`` in lists of at most ``size``, at least 1."""
+    for start in range(0, len(keys), size):
+        yield list(keys[start : start + size])
+
+
 def exchange(
     grid: Grid,
     messages: Iterable[Message],
+    receive: Receive,
     *,
     name_of: Callable[[int], str],
     patience: Patience,
     clock: Clock,
+    at_once: int = 1000,
 ) -> Exchange:
-    """Send ``messages`` and collect the replies until :func:`closing_time`.
+    """Send ``messages`` and hand over the replies as they come, until :func:`closing_time`.
 
     Replies are pulled by the ids of these messages, so a late reply to an earlier round is never
     taken for one of this round; a second reply to one message is dropped. The sender is known by
@@ -180,46 +197,79 @@ def exchange(
     grid : Grid
     messages : Iterable[Message]
         At most one per node.
+    receive : callable
+        Called once per client that answers, in the order of arrival, also with replies that
+        carry an error. Nothing here refers to the reply afterwards.
     name_of : Callable[[int], str]
         Client name of a node id.
     patience : Patience
     clock : Clock
+    at_once : int
+        Replies that may be in memory together before they are handed over, at least 1.
     """
     outgoing = list(messages)
     sent_at = clock.now()
     accepted = set(grid.push_messages(outgoing))
     # Names by message id, now: a node may be gone from the roster when its reply is read.
     names = {m.metadata.message_id: name_of(m.metadata.dst_node_id) for m in outgoing}
-    awaited = set(names) & accepted
-    replies = _collect(grid, awaited, sent_at, patience, clock)
-    by_name = {names[message_id]: reply for message_id, reply in replies.items()}
+    awaited = {key: name for key, name in names.items() if key in accepted}
+    inbox = _Inbox(awaited, receive)
+    _collect(grid, inbox, sent_at, patience, clock, at_once)
+    answered = {awaited[key] for key in inbox.answered}
     return Exchange(
-        replies={name: by_name[name] for name in sorted(by_name)},
-        missing=tuple(sorted(set(names.values()) - set(by_name))),
+        answered=tuple(sorted(answered)),
+        missing=tuple(sorted(set(names.values()) - answered)),
+        unanswered={key: name for key, name in awaited.items() if key not in inbox.answered},
+        dropped=inbox.dropped,
         seconds=clock.now() - sent_at,
         bytes_sent=records.size_in_bytes(outgoing),
-        bytes_received=records.size_in_bytes(by_name.values()),
+        bytes_received=inbox.bytes_received,
     )
 
 
+class _Inbox:
+    """Counts replies and hands each on, with the name of its client."""
+
+    def __init__(self, awaited: Mapping[str, str], receive: Receive) -> None:
+        self._awaited = awaited
+        self._receive = receive
+        self.answered: set[str] = set()
+        self.usable = self.dropped = self.bytes_received = 0
+
+    @property
+    def expected(self) -> int:
+        return len(self._awaited)
+
+    @property
+    def open(self) -> list[str]:
+        """Ids of the messages that nobody has answered yet."""
+        return [key for key in self._awaited if key not in self.answered]
+
+    def take(self, reply: Message) -> bool:
+        """Hand ``reply`` on; False if it answers nothing that is open."""
+        key = reply.metadata.reply_to_message_id
+        if key not in self._awaited or key in self.answered:
+            self.dropped += 1
+            return False
+        self.answered.add(key)
+        self.bytes_received += records.size_in_bytes([reply])
+        self.usable += self._receive(self._awaited[key], reply)
+        return True
+
+
 def _collect(
-    grid: Grid, awaited: set[str], sent_at: float, patience: Patience, clock: Clock
-) -> dict[str, Message]:
-    """Return replies by the id of the message they answer."""
-    replies: dict[str, Message] = {}
+    grid: Grid, inbox: _Inbox, sent_at: float, patience: Patience, clock: Clock, at_once: int
+) -> None:
     arrivals: list[float] = []
-    expected = len(awaited)
-    while len(replies) < expected:
-        pulled = list(grid.pull_messages(awaited - set(replies)))
+    while inbox.open:
+        for group in in_groups(inbox.open, at_once):
+            pulled = list(grid.pull_messages(group))
+            now = clock.now()
+            while pulled:  # nothing may hold on to a reply once it is handed over
+                if inbox.take(pulled.pop(0)):
+                    arrivals.append(now)
         now = clock.now()
-        for reply in pulled:
-            answered = reply.metadata.reply_to_message_id
-            if answered in awaited and answered not in replies:
-                replies[answered] = reply
-                arrivals.append(now)
-        usable = sum(not reply.has_error() for reply in replies.values())
-        end = closing_time(sent_at, arrivals, usable, expected, patience)
-        if len(replies) == expected or now >= end:
+        end = closing_time(sent_at, arrivals, inbox.usable, inbox.expected, patience)
+        if not inbox.open or now >= end:
             break
         clock.sleep(min(poll_delay(now - sent_at), end - now))
-    return replies

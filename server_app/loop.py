@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from flwr.app import ArrayRecord
 
 from common import records
 from common.models import SplitModel
 from server_app import phases
+from server_app.alarms import alarms
 from server_app.evaluation import evaluate_global
 from server_app.history import out_of_patience
 from server_app.phases import Federation
@@ -75,6 +77,7 @@ def play_round(
     settings, watch = federation.settings, _Stopwatch(federation.clock.now)
     federation.roster.refresh(federation.grid, settings, federation.clock)
     watch.lap("join")
+    before = arrays
     attempts = phases.train(federation, arrays, server_round)
     watch.lap("train")
     arrays, metrics = phases.aggregate(federation, arrays, attempts[-1].replies, server_round)
@@ -88,7 +91,7 @@ def play_round(
             global_model = evaluate_global(federation.model, federation.test_set)
         watch.lap("evaluate-global")
     exchanges = [each.exchange for each in (*attempts, evaluation) if each]
-    return arrays, RoundReport(
+    report = RoundReport(
         server_round=server_round,
         num_rounds=settings.num_rounds,
         train=metrics,
@@ -99,7 +102,17 @@ def play_round(
         bytes_sent=sum(each.bytes_sent for each in exchanges),
         bytes_received=sum(each.bytes_received for each in exchanges),
         seconds=watch.seconds(),
+        updates=attempts[-1].updates,
+        update_norm=phases.change(federation, before, arrays),
     )
+    return arrays, _with_alarms(federation, report)
+
+
+def _with_alarms(federation: Federation, report: RoundReport) -> RoundReport:
+    found = alarms(report, federation.settings.server, federation.model.num_classes)
+    for alarm in found:
+        log.warning("round %d: %s", report.server_round, alarm)
+    return replace(report, alarms=found)
 
 
 def _load(model: SplitModel, arrays: ArrayRecord) -> None:

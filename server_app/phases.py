@@ -7,8 +7,8 @@ between them is inside the strategy.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -19,12 +19,17 @@ from flwr.serverapp.strategy import Strategy
 from common import records
 from common.config import Settings
 from common.models import SplitModel
-from server_app.admission import Admission, admit, explain
+from server_app.admission import Gate, explain
+from server_app.attempt import Attempt, ask
+from server_app.checks import update_norm
 from server_app.evaluation import Summary, counts_of, summarise_clients
-from server_app.grid import Clock, Exchange, Patience, SelectedGrid, exchange
-from server_app.report import Participation
+from server_app.grid import Clock, Patience, SelectedGrid
+from server_app.history import recently_failed
+from server_app.late import LateReplies
 from server_app.roster import Roster
-from server_app.sampling import choose_clients
+from server_app.rules import evaluate_rules, train_rules
+from server_app.sampling import choose_clients, without
+from server_app.spool import MB, Spool
 from server_app.tracking import Tracker
 
 if TYPE_CHECKING:
@@ -32,9 +37,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("moonflower")
 
+_SMALL_AT_ONCE = 1000
+"""Replies without arrays to pull together."""
+
 
 class RoundFailedError(RuntimeError):
-    """A round had too few usable replies, twice; the message names each client's reason."""
+    """A round can't be finished; the message names each client's reason.
+
+    It had too few usable replies, twice; or a client failed and ``server.failure-policy`` is
+    ``stop``; or the strategy made no model.
+    """
 
 
 class DivergedError(RuntimeError):
@@ -51,6 +63,8 @@ class Federation:
         A place to put the global weights for evaluation and saving, on the server's device.
     test_set : ExampleSet or None
         On the same device. None: the global model is not evaluated by the server.
+    late : LateReplies
+        Of rounds that are over; the one thing here that changes.
     """
 
     settings: Settings
@@ -61,34 +75,7 @@ class Federation:
     test_set: ExampleSet | None
     tracker: Tracker
     clock: Clock
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One sending of an instruction, and what of the answers can be used."""
-
-    exchange: Exchange
-    admission: Admission
-
-    @property
-    def replies(self) -> list[Message]:
-        """Usable replies, sorted by client name."""
-        return list(self.admission.admitted.values())
-
-    @property
-    def participation(self) -> Participation:
-        """Who answered and who did not, for the report."""
-        return Participation(
-            participants=tuple(self.admission.admitted),
-            refused=self.admission.refused,
-            missing=self.exchange.missing,
-        )
-
-    @property
-    def reasons(self) -> dict[str, str]:
-        """Why each of the other clients gave no usable reply."""
-        late = f"no reply within {self.exchange.seconds:.0f} s"
-        return {**self.admission.refused, **dict.fromkeys(self.exchange.missing, late)}
+    late: LateReplies = field(default_factory=LateReplies)
 
 
 def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> list[Attempt]:
@@ -103,18 +90,22 @@ def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> lis
     Raises
     ------
     RoundFailedError
-        If the second attempt failed too.
+        If the second attempt failed too, or one client with ``server.failure-policy`` ``stop``.
     """
     server, roster = federation.settings.server, federation.roster
+    late = federation.late.drop(federation.grid, server_round, _at_once(federation, arrays))
+    here, excluded = _without_failed(federation, server_round)
+    if excluded:
+        log.info("round %d leaves out %s, which failed", server_round, ", ".join(excluded))
     chosen = choose_clients(
-        roster.names,
+        here,
         server.fraction_train,
         federation.settings.seed,
         server_round,
         "train",
         at_least=server.min_replies,
     )
-    attempts = [_attempt(federation, arrays, server_round, chosen)]
+    attempts = [_train_attempt(federation, arrays, server_round, chosen)]
     if len(attempts[0].replies) < server.min_replies:
         log.warning(
             "round %d: %d usable replies, server.min-replies is %d; trying once more with all "
@@ -124,17 +115,27 @@ def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> lis
             server.min_replies,
             explain(attempts[0].reasons),
         )
+        attempts[0].replies.clear()
         roster.refresh(federation.grid, federation.settings, federation.clock)
-        attempts.append(_attempt(federation, arrays, server_round, roster.names))
+        excluded = []
+        attempts.append(_train_attempt(federation, arrays, server_round, roster.names))
     last = attempts[-1]
     if len(last.replies) < server.min_replies:
         raise RoundFailedError(_failure(federation, last, server_round))
     if last.reasons:
         log.warning("round %d goes on without:\n%s", server_round, explain(last.reasons))
-    return attempts
+    dropped = late + sum(attempt.participation.dropped for attempt in attempts)
+    participation = replace(last.participation, excluded=excluded, dropped=dropped)
+    return [*attempts[:-1], replace(last, participation=participation)]
 
 
-def _attempt(
+def _without_failed(federation: Federation, server_round: int) -> tuple[list[str], list[str]]:
+    server = federation.settings.server
+    failed = recently_failed(federation.tracker.history, server_round, server.exclude_rounds)
+    return without(failed, federation.roster.names, at_least=server.min_replies)
+
+
+def _train_attempt(
     federation: Federation, arrays: ArrayRecord, server_round: int, names: Sequence[str]
 ) -> Attempt:
     settings = federation.settings
@@ -147,8 +148,27 @@ def _attempt(
         messages = federation.strategy.configure_train(
             server_round, arrays, config, _selected(federation, names)
         )
-    came = _exchange(federation, messages)
-    return Attempt(came, admit(came.replies, arrays))
+    spool = Spool(federation.tracker.folder, settings.server.replies_in_memory_mb * MB)
+    rules = train_rules(
+        server_round,
+        arrays,
+        _parameters(federation),
+        settings.server,
+        federation.roster,
+        federation.strategy,
+    )
+    gate = Gate(rules, spool.keep)
+    return _ask(federation, messages, gate, server_round, _at_once(federation, arrays))
+
+
+def _at_once(federation: Federation, arrays: ArrayRecord) -> int:
+    """Return how many replies of the model's size may be pulled together."""
+    size = sum(len(array.data) for array in arrays.values())
+    return max(1, federation.settings.server.replies_in_memory_mb * MB // max(size, 1))
+
+
+def _parameters(federation: Federation) -> frozenset[str]:
+    return frozenset(name for name, _ in federation.model.named_parameters())
 
 
 def _failure(federation: Federation, attempt: Attempt, server_round: int) -> str:
@@ -165,6 +185,8 @@ def aggregate(
 ) -> tuple[ArrayRecord, dict[str, Any]]:
     """Return the new global model, with the dtypes of ``before``, and the train metrics.
 
+    ``replies`` is empty afterwards, so that evaluation has its memory.
+
     Raises
     ------
     RoundFailedError
@@ -180,6 +202,7 @@ def aggregate(
             f"round {server_round}: the strategy made no model of {len(replies)} replies; "
             "its own log lines say why"
         )
+    replies.clear()
     bad = [name for name, array in aggregated.items() if not np.isfinite(array.numpy()).all()]
     if bad:
         raise DivergedError(
@@ -194,6 +217,11 @@ def aggregate(
     }
 
 
+def change(federation: Federation, before: ArrayRecord, after: ArrayRecord) -> float:
+    """Return the L2 norm of the global model's change."""
+    return update_norm(after, before, _parameters(federation))
+
+
 def evaluate_clients(
     federation: Federation, arrays: ArrayRecord, server_round: int
 ) -> tuple[Attempt | None, Summary | None]:
@@ -206,42 +234,56 @@ def evaluate_clients(
     summary : dict or None
         :func:`server_app.evaluation.summarise_clients`.
     """
-    settings, roster = federation.settings, federation.roster
+    settings = federation.settings
+    here, _ = _without_failed(federation, server_round)
     names = choose_clients(
-        roster.names, settings.server.fraction_evaluate, settings.seed, server_round, "evaluate"
+        here, settings.server.fraction_evaluate, settings.seed, server_round, "evaluate"
     )
     if not names:
         return None, None
     messages = federation.strategy.configure_evaluate(
         server_round, arrays, _config(settings, server_round), _selected(federation, names)
     )
-    came = _exchange(federation, messages)
-    classes = federation.model.num_classes
-    needed = {
-        records.LOSS: None,
-        records.CORRECT: None,
-        records.CLASS_CORRECT: classes,
-        records.CLASS_TOTAL: classes,
-    }
-    attempt = Attempt(came, admit(came.replies, None, needed=needed, fewest_examples=0))
+    gate = Gate(evaluate_rules(server_round, federation.model.num_classes))
+    attempt = _ask(federation, messages, gate, server_round, _SMALL_AT_ONCE)
     if attempt.reasons:
         log.warning("round %d, not evaluated:\n%s", server_round, explain(attempt.reasons))
     # Flower's weighted means divide by the sum of examples.
     counted = [reply for reply in attempt.replies if _num_examples(reply)]
     if counted:
         federation.strategy.aggregate_evaluate(server_round, counted)
-    admitted = attempt.admission.admitted
-    return attempt, summarise_clients({n: counts_of(_metrics(m)) for n, m in admitted.items()})
+    by_name = zip(attempt.participation.participants, attempt.replies, strict=True)
+    return attempt, summarise_clients({name: counts_of(_metrics(m)) for name, m in by_name})
 
 
-def _exchange(federation: Federation, messages: Iterable[Message]) -> Exchange:
-    return exchange(
+def _ask(
+    federation: Federation,
+    messages: Iterable[Message],
+    gate: Gate,
+    server_round: int,
+    at_once: int,
+) -> Attempt:
+    attempt = ask(
         federation.grid,
         messages,
+        gate,
         name_of=federation.roster.name_of,
         patience=Patience.of_a_round(federation.settings.server),
         clock=federation.clock,
+        at_once=at_once,
+        on_failure=lambda reasons: _stop_if_asked(federation, reasons, server_round),
     )
+    federation.late.expect(attempt.exchange.unanswered, server_round)
+    return attempt
+
+
+def _stop_if_asked(federation: Federation, reasons: Mapping[str, str], server_round: int) -> None:
+    if federation.settings.server.failure_policy == "stop":
+        raise RoundFailedError(
+            f"round {server_round}: a client failed, and server.failure-policy is stop.\n"
+            f"{explain(reasons)}\n"
+            f"What was written before is kept in {federation.tracker.folder}."
+        )
 
 
 def _selected(federation: Federation, names: Sequence[str]) -> SelectedGrid:

@@ -74,16 +74,23 @@ def query(
     """
     labels = {_label(node_id): node_id for node_id in sorted(node_ids)}
     content = RecordDict({records.CONFIG: ConfigRecord({records.EXPERIMENT: settings.experiment})})
+    replies: dict[str, Message] = {}
+
+    def receive(label: str, reply: Message) -> bool:
+        replies[label] = reply
+        return not reply.has_error()
+
     came = exchange(
         grid,
         [Message(content, node_id, records.QUERY) for node_id in labels.values()],
+        receive,
         name_of=_label,
         patience=patience,
         clock=clock,
     )
     answers = Answers()
-    for label, reply in came.replies.items():
-        _sort_in(answers, labels[label], reply, data_spec(settings.data).num_classes)
+    for label in came.answered:
+        _sort_in(answers, labels[label], replies[label], data_spec(settings.data).num_classes)
     for label in came.missing:
         answers.silent[labels[label]] = f"no answer to the query within {came.seconds:.0f} s"
     answers.clients.sort(key=lambda client: (client.name, client.node_id))

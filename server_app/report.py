@@ -22,11 +22,17 @@ class Participation:
         Reasons by client.
     missing : Sequence[str]
         Clients that did not answer in time, sorted.
+    excluded : Sequence[str]
+        Clients that were not asked because they failed a short time ago, sorted.
+    dropped : int
+        Replies that came too late, or a second time.
     """
 
     participants: Sequence[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     missing: Sequence[str] = ()
+    excluded: Sequence[str] = ()
+    dropped: int = 0
 
     def record(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -34,7 +40,25 @@ class Participation:
             "participants": list(self.participants),
             "refused": dict(self.refused),
             "missing": list(self.missing),
+            "excluded": list(self.excluded),
+            "dropped": self.dropped,
         }
+
+
+@dataclass(frozen=True)
+class Updates:
+    """How far the participants moved the model.
+
+    Attributes
+    ----------
+    norms : Mapping[str, float]
+        L2 norm of each client's change of the parameters, before any clipping.
+    clipped : Sequence[str]
+        Clients whose change was scaled down to ``server.max-update-norm``, sorted.
+    """
+
+    norms: Mapping[str, float] = field(default_factory=dict)
+    clipped: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -56,6 +80,11 @@ class RoundReport:
         Of all messages of the round.
     seconds : Mapping[str, float]
         By phase, and ``total``.
+    updates : Updates
+    update_norm : float or None
+        L2 norm of the change of the global model's parameters.
+    alarms : Sequence[str]
+        What should be looked at (:mod:`server_app.alarms`).
     """
 
     server_round: int
@@ -68,15 +97,14 @@ class RoundReport:
     bytes_sent: int
     bytes_received: int
     seconds: Mapping[str, float]
+    updates: Updates = Updates()
+    update_norm: float | None = None
+    alarms: Sequence[str] = ()
 
     @property
     def score(self) -> tuple[str, float] | None:
         """What ``best/`` is chosen by, and its value; None in a round without evaluation."""
-        if self.global_model is not None and self.global_model["accuracy"] is not None:
-            return "global accuracy", float(self.global_model["accuracy"])
-        if self.clients is not None:
-            return "mean client accuracy", float(self.clients["mean"])
-        return None
+        return score_of(self.global_model, self.clients)
 
     def record(self) -> dict[str, Any]:
         """Return the JSON form; numbers that are not finite become null."""
@@ -87,6 +115,10 @@ class RoundReport:
             "global": self.global_model,
             **self.training.record(),
             "evaluation": self.evaluating.record() if self.evaluating else None,
+            "update-norm": self.update_norm,
+            "update-norms": dict(self.updates.norms),
+            "clipped": list(self.updates.clipped),
+            "alarms": list(self.alarms),
             "bytes": {"sent": self.bytes_sent, "received": self.bytes_received},
             "seconds": dict(self.seconds),
         }
@@ -104,8 +136,21 @@ class RoundReport:
         failed = len(self.training.refused) + len(self.training.missing)
         if failed:
             parts.append(f"{failed} failed")
+        if self.training.excluded:
+            parts.append(f"{len(self.training.excluded)} left out")
         parts.append(f"{self.seconds['total']:.1f} s")
         return "  ".join(parts)
+
+
+def score_of(
+    global_model: Mapping[str, Any] | None, clients: Mapping[str, Any] | None
+) -> tuple[str, float] | None:
+    """Return what ``best/`` is chosen by, and its value; None without evaluation."""
+    if global_model is not None and global_model["accuracy"] is not None:
+        return "global accuracy", float(global_model["accuracy"])
+    if clients is not None:
+        return "mean client accuracy", float(clients["mean"])
+    return None
 
 
 def describe_accuracy(

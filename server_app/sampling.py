@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from common.seeding import numpy_generator
 
@@ -54,3 +54,29 @@ def choose_clients(
     generator = numpy_generator(seed, f"choose-{purpose}", "", server_round)
     chosen = generator.choice(len(everyone), size=count, replace=False)
     return [everyone[index] for index in sorted(chosen.tolist())]
+
+
+def without(
+    failed: Set[str], names: Iterable[str], *, at_least: int
+) -> tuple[list[str], list[str]]:
+    """Leave out clients that failed a short time ago.
+
+    Parameters
+    ----------
+    failed : Set[str]
+    names : Iterable[str]
+        Connected clients.
+    at_least : int
+        If fewer would be left, nobody is left out: a round with doubtful clients is better than
+        none.
+
+    Returns
+    -------
+    asked, excluded : list[str]
+        Sorted names.
+    """
+    everyone = sorted(names)
+    asked = [name for name in everyone if name not in failed]
+    if len(asked) < at_least:
+        return everyone, []
+    return asked, [name for name in everyone if name in failed]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TypedDict
 
@@ -13,7 +14,6 @@ from flwr.serverapp.strategy import (
     FedMedian,
     FedTrimmedAvg,
     FedYogi,
-    MultiKrum,
     Strategy,
 )
 
@@ -22,7 +22,10 @@ from common.models import SplitModel
 from server_app.strategies.fedgen import FedGen, LabelCounts
 from server_app.strategies.fedprox import FedProx
 from server_app.strategies.moon import Moon
+from server_app.strategies.robust import MultiKrumOfReplies, weakness
 from server_app.strategies.uniform import UniformWeights
+
+log = logging.getLogger("moonflower")
 
 
 class _Sampling(TypedDict):
@@ -42,22 +45,20 @@ _ALL = _Sampling(
     min_available_nodes=1,
 )
 
-AGGREGATORS: dict[str, Callable[[ServerSettings, int], Strategy]] = {
-    "fedavg": lambda settings, clients: FedAvg(**_ALL),
-    "fedavgm": lambda settings, clients: FedAvgM(
+AGGREGATORS: dict[str, Callable[[ServerSettings], Strategy]] = {
+    "fedavg": lambda settings: FedAvg(**_ALL),
+    "fedavgm": lambda settings: FedAvgM(
         **_ALL, server_learning_rate=settings.learning_rate, server_momentum=settings.momentum
     ),
-    "fedadam": lambda settings, clients: FedAdam(**_ALL, eta=settings.learning_rate),
-    "fedyogi": lambda settings, clients: FedYogi(**_ALL, eta=settings.learning_rate),
-    "fedmedian": lambda settings, clients: FedMedian(**_ALL),
-    "fedtrimmedavg": lambda settings, clients: FedTrimmedAvg(**_ALL, beta=settings.trim),
-    "multikrum": lambda settings, clients: MultiKrum(
-        **_ALL,
-        num_malicious_nodes=settings.malicious_clients,
-        num_nodes_to_select=max(1, clients - settings.malicious_clients),
+    "fedadam": lambda settings: FedAdam(**_ALL, eta=settings.learning_rate),
+    "fedyogi": lambda settings: FedYogi(**_ALL, eta=settings.learning_rate),
+    "fedmedian": lambda settings: FedMedian(**_ALL),
+    "fedtrimmedavg": lambda settings: FedTrimmedAvg(**_ALL, beta=settings.trim),
+    "multikrum": lambda settings: MultiKrumOfReplies(
+        **_ALL, num_malicious_nodes=settings.malicious_clients
     ),
 }
-"""From the name in ``server.aggregator`` and the number of clients in a round."""
+"""By the name in ``server.aggregator``."""
 
 
 def build_strategy(
@@ -65,16 +66,27 @@ def build_strategy(
 ) -> Strategy:
     """Return the aggregator in the wrappers that ``settings.algorithm`` asks for."""
     per_round = max(1, int(settings.server.fraction_train * len(clients.label_counts())))
-    strategy = AGGREGATORS[settings.server.aggregator](settings.server, per_round)
+    if problem := weakness(settings.server, per_round):
+        log.warning("%s", problem)
+    strategy = AGGREGATORS[settings.server.aggregator](settings.server)
     if settings.server.weighting == "uniform":
         strategy = UniformWeights(strategy)
     wrappers: dict[str, Callable[[Strategy], Strategy]] = {
         "fedprox": lambda inner: FedProx(inner, settings.fedprox),
         "moon": lambda inner: Moon(inner, settings.moon),
         "fedgen": lambda inner: FedGen(
-            inner, settings.fedgen, model, clients, settings.seed, device
+            inner, settings.fedgen, model, clients, settings.seed, device, _most_drawn(settings)
         ),
     }
     for name in settings.algorithms:
         strategy = wrappers[name](strategy)
     return strategy
+
+
+def _most_drawn(settings: Settings) -> Callable[[int], int] | None:
+    if settings.fedgen.label_counts == "all":
+        return None
+    train = settings.train
+    if train.local_steps:
+        return lambda examples: train.local_steps * train.batch_size
+    return lambda examples: train.local_epochs * examples

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, cast
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -18,11 +18,11 @@ from common.config import FedGenSettings
 from common.generator import build_generator, generator_to_bytes
 from common.models import SplitModel
 from common.seeding import torch_generator
+from server_app.checks import malformed_label_counts, wrong_label_counts
 from server_app.distillation import build_teacher, train_generator
 from server_app.strategies.wrapper import Wrapper
 
 _HEAD = "predictor."
-_MOST_EXAMPLES = 2**40
 # Beginnings of names in the saved state.
 _GENERATOR, _ADAM, _COUNTS, _TRAINED = "generator.", "adam.", "counts.", "trained"
 _log = logging.getLogger("moonflower")
@@ -52,6 +52,9 @@ class FedGen(Wrapper):
         Names, and label counts before a client's first reply.
     seed : int
     device : torch.device
+    most_drawn : callable, optional
+        With ``label-counts`` ``drawn``: how many examples a client with so many may draw in a
+        round. None: clients count all their examples.
     """
 
     def __init__(
@@ -62,8 +65,10 @@ class FedGen(Wrapper):
         clients: LabelCounts,
         seed: int,
         device: torch.device,
+        most_drawn: Callable[[int], int] | None = None,
     ) -> None:
         super().__init__(strategy)
+        self._most_drawn = most_drawn
         self._settings, self._clients = settings, clients
         self._seed, self._device = seed, device
         self._student = copy.deepcopy(model.predictor).to(device)
@@ -108,6 +113,14 @@ class FedGen(Wrapper):
             for name, value in self._train(server_round, heads, torch.stack(counts)).items():
                 metrics[name] = value
         return arrays, metrics
+
+    def why_not(self, client: str, reply: Message) -> str:
+        """Return why the reply's label counts can't be those of ``client``, or ""."""
+        held = self._clients.label_counts()[client]
+        examples = reply.content.metric_records[records.METRICS][records.NUM_EXAMPLES]
+        num_examples = int(cast(int, examples))
+        most_drawn = self._most_drawn(num_examples) if self._most_drawn else None
+        return wrong_label_counts(_counts_in(reply), held, num_examples, most_drawn)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the generator, Adam's moments, and every client's newest label counts."""
@@ -158,19 +171,11 @@ class FedGen(Wrapper):
     def _take_counts(self, reply: Message) -> Tensor | None:
         """Take the label counts out of a reply; None, with a warning, if they are unusable."""
         name = self._clients.name_of(reply.metadata.src_node_id)
-        record = reply.content.pop(records.LABEL_COUNTS, None)
-        counts = record.get("counts") if isinstance(record, ConfigRecord) else None
-        if (
-            not isinstance(counts, list)
-            or len(counts) != self._num_classes
-            or not all(isinstance(count, int) and 0 <= count <= _MOST_EXAMPLES for count in counts)
-        ):
-            _log.warning(
-                "%s: left out, its label counts are %r; expected are %d whole numbers from 0",
-                name,
-                counts,
-                self._num_classes,
-            )
+        counts = _counts_in(reply)
+        reply.content.pop(records.LABEL_COUNTS, None)
+        problem = malformed_label_counts(counts, self._num_classes)
+        if problem:
+            _log.warning("%s: left out, %s", name, problem)
             return None
         self._counts[name] = torch.tensor(counts, device=self._device)
         return self._counts[name]
@@ -205,6 +210,11 @@ class FedGen(Wrapper):
         floor = 1 if self._settings.label_counts == "drawn" else 0
         seen = (counts.max(dim=0).values > floor).float()
         return seen / seen.sum()
+
+
+def _counts_in(reply: Message) -> object:
+    record = reply.content.get(records.LABEL_COUNTS)
+    return record.get("counts") if isinstance(record, ConfigRecord) else None
 
 
 def _below(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -44,6 +44,20 @@ class Wrapper(Strategy):
         """Pass on."""
         return self.strategy.aggregate_evaluate(server_round, replies)
 
+    def why_not(self, client: str, reply: Message) -> str:
+        """Return why a train reply can't be used, or "".
+
+        Asked of every wrapper before the reply is admitted. A wrapper that takes records of its
+        own out of the replies looks at them here, and not at what the strategy inside wants.
+
+        Parameters
+        ----------
+        client : str
+        reply : Message
+            Its metrics have the right form; its arrays are not looked at yet.
+        """
+        return ""
+
     def summary(self) -> None:
         """Pass on."""
         self.strategy.summary()
@@ -66,3 +80,13 @@ class Wrapper(Strategy):
         """
         if state:
             raise ValueError(f"it remembers nothing, but {sorted(state)} was saved")
+
+
+def why_not(strategy: Strategy | None, client: str, reply: Message) -> str:
+    """Return the first reason of all wrappers around and inside ``strategy``, or ""."""
+    while strategy is not None:
+        if isinstance(strategy, Wrapper) and (reason := strategy.why_not(client, reply)):
+            return reason
+        # Flower's differential-privacy wrappers keep theirs under the same name.
+        strategy = getattr(strategy, "strategy", None)
+    return ""

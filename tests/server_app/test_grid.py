@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pytest
 from flwr.app import Message, RecordDict
@@ -28,20 +31,52 @@ def grid_of(fake: FakeClock, faults: list[Fault], count: int = 4) -> InProcessGr
     return InProcessGrid(toy_client_app(), named(*"abcdefgh"[:count]), {}, faults, fake.clock())
 
 
-def ask(grid: InProcessGrid, fake: FakeClock, patience: Patience = PATIENT) -> Exchange:
+@dataclass
+class Came:
+    """What an exchange handed over, in the order of arrival, and what it returned."""
+
+    exchange: Exchange
+    replies: dict[str, Message]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        return self.exchange.missing
+
+    @property
+    def seconds(self) -> float:
+        return self.exchange.seconds
+
+
+def ask(
+    grid: InProcessGrid, fake: FakeClock, patience: Patience = PATIENT, at_once: int = 1000
+) -> Came:
     """Query all nodes of ``grid``, the last first."""
     names = {node_id: config["name"] for node_id, (_, config) in grid.nodes.items()}
     messages = [
         Message(RecordDict(), node_id, records.QUERY) for node_id in sorted(names, reverse=True)
     ]
-    return exchange(
-        grid, messages, name_of=names.__getitem__, patience=patience, clock=fake.clock()
+    replies: dict[str, Message] = {}
+
+    def receive(name: str, reply: Message) -> bool:
+        replies[name] = reply
+        return not reply.has_error()
+
+    came = exchange(
+        grid,
+        messages,
+        receive,
+        name_of=names.__getitem__,
+        patience=patience,
+        clock=fake.clock(),
+        at_once=at_once,
     )
+    return Came(came, replies)
 
 
-def test_replies_are_sorted_by_name_whoever_was_faster(fake: FakeClock) -> None:
+def test_replies_are_handed_over_when_they_come_and_reported_by_name(fake: FakeClock) -> None:
     came = ask(grid_of(fake, [Fault(0, late(5)), Fault(2, late(1))]), fake)
-    assert list(came.replies) == ["a", "b", "c", "d"]
+    assert list(came.replies) in (["b", "d", "c", "a"], ["d", "b", "c", "a"])
+    assert came.exchange.answered == ("a", "b", "c", "d")
     for name, reply in came.replies.items():
         assert reply.content.config_records[records.CLIENT][records.CLIENT_NAME] == name
 
@@ -128,9 +163,17 @@ def test_a_node_that_is_gone_when_the_message_is_sent_is_missing_at_once(fake: F
     names = {node_id: config["name"] for node_id, (_, config) in grid.nodes.items()}
     messages = [Message(RecordDict(), node_id, records.QUERY) for node_id in names]
     grid.disconnect(next(iter(names)))
-    came = exchange(grid, messages, name_of=names.__getitem__, patience=PATIENT, clock=fake.clock())
+    came = exchange(
+        grid,
+        messages,
+        lambda name, reply: True,
+        name_of=names.__getitem__,
+        patience=PATIENT,
+        clock=fake.clock(),
+    )
     assert came.missing == ("a",)
-    assert list(came.replies) == ["b", "c", "d"]
+    assert came.answered == ("b", "c", "d")
+    assert came.unanswered == {}, "nothing was delivered that could be answered late"
     assert came.seconds == 0
 
 
@@ -141,12 +184,62 @@ def test_a_second_reply_to_one_message_is_dropped(fake: FakeClock) -> None:
             return list(itertools.chain.from_iterable((reply, reply) for reply in replies))
 
     grid = Doubling(toy_client_app(), named("a", "b"), {}, [], fake.clock())
-    assert list(ask(grid, fake).replies) == ["a", "b"]
+    came = ask(grid, fake)
+    assert sorted(came.replies) == ["a", "b"]
+    assert came.exchange.dropped == 2
+
+
+def test_what_was_not_answered_in_time_is_named_by_its_message(fake: FakeClock) -> None:
+    grid = grid_of(fake, [Fault(0, never)])
+    came = ask(grid, fake)
+    (message_id,) = [
+        message.metadata.message_id
+        for message in grid.sent
+        if grid.nodes[message.metadata.dst_node_id][1]["name"] == "a"
+    ]
+    assert came.exchange.unanswered == {message_id: "a"}
+
+
+def test_no_more_replies_are_pulled_together_than_asked_for(fake: FakeClock) -> None:
+    pulled: list[int] = []
+
+    class Counting(InProcessGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            replies = list(super().pull_messages(message_ids))
+            pulled.append(len(replies))
+            return replies
+
+    grid = Counting(toy_client_app(), named(*"abcde"), {}, [], fake.clock())
+    assert sorted(ask(grid, fake, at_once=2).replies) == ["a", "b", "c", "d", "e"]
+    assert pulled == [2, 2, 1]
+
+
+def test_a_reply_is_let_go_once_it_is_handed_over(fake: FakeClock) -> None:
+    grid = grid_of(fake, [])
+    names = {node_id: config["name"] for node_id, (_, config) in grid.nodes.items()}
+    handed: list[weakref.ref[Message]] = []
+
+    def receive(name: str, reply: Message) -> bool:
+        assert [ref() for ref in handed] == [None] * len(handed), "earlier replies are still held"
+        handed.append(weakref.ref(reply))
+        return True
+
+    exchange(
+        grid,
+        [Message(RecordDict(), node_id, records.QUERY) for node_id in names],
+        receive,
+        name_of=names.__getitem__,
+        patience=PATIENT,
+        clock=fake.clock(),
+        at_once=1,
+    )
+    assert len(handed) == 4
 
 
 def test_nothing_sent_ends_at_once(fake: FakeClock) -> None:
     came = ask(grid_of(fake, [], count=0), fake)
     assert (came.replies, came.missing, came.seconds) == ({}, (), 0)
+    assert came.exchange.answered == ()
 
 
 def test_a_selected_grid_shows_only_the_chosen_nodes(fake: FakeClock) -> None:

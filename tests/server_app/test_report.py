@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from server_app.report import Participation, RoundReport, finite
+from server_app.report import Participation, RoundReport, Updates, finite
 
 CLIENTS = {"mean": 0.893, "std": 0.04, "worst": {"name": "client-0003", "accuracy": 0.81}}
 
@@ -16,13 +16,16 @@ def report(**changes: Any) -> RoundReport:
         "server_round": 3,
         "num_rounds": 20,
         "train": {"loss": 1.234, "num-examples": 90},
-        "training": Participation(("a", "b")),
+        "training": Participation(("a", "b"), excluded=("d",), dropped=2),
         "clients": CLIENTS,
         "global_model": {"accuracy": 0.912, "loss": 0.5, "per-class": [1.0, None]},
         "evaluating": Participation(("a",), {"b": "no"}, ("c",)),
         "bytes_sent": 10,
         "bytes_received": 20,
         "seconds": {"train": 2.0, "total": 2.1},
+        "updates": Updates({"a": 0.5, "b": 7.0}, ("b",)),
+        "update_norm": 3.0,
+        "alarms": ("look",),
     }
     return RoundReport(**values | changes)
 
@@ -30,7 +33,7 @@ def report(**changes: Any) -> RoundReport:
 def test_the_line_of_progress() -> None:
     assert report().line() == (
         "round  3/20  loss 1.234  global 0.912  clients 0.893±0.040 (worst 0.810 client-0003)  "
-        "2 replies  2.1 s"
+        "2 replies  1 left out  2.1 s"
     )
 
 
@@ -52,7 +55,19 @@ def test_the_record_has_all_keys_and_is_strict_json() -> None:
         "participants": ["a", "b"],
         "refused": {},
         "missing": [],
-        "evaluation": {"participants": ["a"], "refused": {"b": "no"}, "missing": ["c"]},
+        "excluded": ["d"],
+        "dropped": 2,
+        "evaluation": {
+            "participants": ["a"],
+            "refused": {"b": "no"},
+            "missing": ["c"],
+            "excluded": [],
+            "dropped": 0,
+        },
+        "update-norm": 3.0,
+        "update-norms": {"a": 0.5, "b": 7.0},
+        "clipped": ["b"],
+        "alarms": ["look"],
         "bytes": {"sent": 10, "received": 20},
         "seconds": {"train": 2.0, "total": 2.1},
     }

@@ -39,7 +39,8 @@ def toy_client_app() -> ClientApp:
         }
         examples = int(context.node_config.get("examples", 5))
         metrics = MetricRecord({records.NUM_EXAMPLES: examples, records.LOSS: step})
-        return Message(reply_content(records.to_arrays(moved), metrics), reply_to=message)
+        content = reply_content(records.to_arrays(moved), metrics, round_of(message))
+        return Message(content, reply_to=message)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
@@ -53,14 +54,24 @@ def toy_client_app() -> ClientApp:
                 records.CLASS_TOTAL: [10, *[0] * 9],
             }
         )
-        return Message(RecordDict({records.METRICS: metrics}), reply_to=message)
+        answers = ConfigRecord({records.ROUND: round_of(message)})
+        content = RecordDict({records.METRICS: metrics, records.REPLY: answers})
+        return Message(content, reply_to=message)
 
     return app
 
 
-def reply_content(arrays: ArrayRecord, metrics: MetricRecord) -> RecordDict:
+def round_of(instruction: Message) -> int:
+    """Return the round that an instruction belongs to."""
+    server_round = instruction.content.config_records[records.CONFIG][records.ROUND]
+    assert isinstance(server_round, int)
+    return server_round
+
+
+def reply_content(arrays: ArrayRecord, metrics: MetricRecord, server_round: int = 1) -> RecordDict:
     """Return the content of a train reply."""
-    return RecordDict({records.ARRAYS: arrays, records.METRICS: metrics})
+    answers = ConfigRecord({records.ROUND: server_round})
+    return RecordDict({records.ARRAYS: arrays, records.METRICS: metrics, records.REPLY: answers})
 
 
 def named(*names: str, **config: Any) -> list[dict[str, Any]]:

@@ -1,0 +1,235 @@
+"""What can be wrong with a reply: pure functions that return the reason, or "" for nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, MetricRecord
+
+from common import records
+
+MOST_EXAMPLES = 2**40
+"""A client that claims more would drown every other; no data set is that large."""
+
+NOT_FINITE = "NaN or infinity"
+"""Part of every reason that speaks of numbers which are not finite."""
+
+Shape = Mapping[str, int | None]
+"""Keys of a MetricRecord; None for a number, a length for a list of numbers."""
+
+
+@dataclass(frozen=True)
+class ArrayFindings:
+    """What a look at a reply's arrays has shown.
+
+    Attributes
+    ----------
+    problem : str
+        Why they can't be averaged, or "".
+    update_norm : float
+        L2 norm of the change of the parameters; meaningless with a problem. May be infinite.
+    """
+
+    problem: str
+    update_norm: float
+
+
+def inspect_arrays(
+    arrays: ArrayRecord, reference: ArrayRecord, parameters: Set[str]
+) -> ArrayFindings:
+    """Compare a reply's arrays with the global model, one array at a time.
+
+    Parameters
+    ----------
+    arrays, reference : ArrayRecord
+        What came, and the model that was sent.
+    parameters : Set[str]
+        Names whose change counts in the norm. BatchNorm's running statistics are not among
+        them: they follow the scale of the activations, and an honest client moves them far.
+
+    Returns
+    -------
+    ArrayFindings
+        A problem are other names, shapes or dtypes than the reference has, arrays that can't be
+        read, and values that are not finite.
+    """
+    if set(arrays) != set(reference):
+        missing = sorted(set(reference) - set(arrays))
+        extra = sorted(set(arrays) - set(reference))
+        reason = f"its arrays have other names than the model: missing {missing}, extra {extra}"
+        return ArrayFindings(reason, 0.0)
+    squares = 0.0
+    for name, expected in reference.items():
+        try:
+            values = arrays[name].numpy()
+        except Exception as error:  # bytes from outside: whatever numpy says, it is unreadable
+            return ArrayFindings(f"array {name!r} can't be read: {error}", 0.0)
+        problem = _wrong_values(name, values, expected)
+        if problem:
+            return ArrayFindings(problem, 0.0)
+        if name in parameters:
+            squares += _squared_distance(values, expected.numpy())
+    return ArrayFindings("", math.sqrt(squares))
+
+
+def update_norm(after: ArrayRecord, before: ArrayRecord, parameters: Set[str]) -> float:
+    """Return the L2 norm of ``after - before`` over the parameters, one array at a time."""
+    return math.sqrt(
+        math.fsum(
+            _squared_distance(after[name].numpy(), before[name].numpy())
+            for name in before
+            if name in parameters
+        )
+    )
+
+
+def scaled_update(
+    arrays: ArrayRecord, reference: ArrayRecord, parameters: Set[str], factor: float
+) -> ArrayRecord:
+    """Return ``reference + factor * (arrays - reference)`` for the parameters.
+
+    The other arrays stay as they are.
+    """
+    scaled = ArrayRecord()
+    for name, array in arrays.items():
+        if name not in parameters:
+            scaled[name] = array
+            continue
+        before, values = reference[name].numpy(), array.numpy()
+        # In float64: the difference of two large float32 numbers can be infinite.
+        change = (values.astype(np.float64) - before) * factor
+        scaled[name] = Array(np.asarray(before + change, dtype=values.dtype))
+    return scaled
+
+
+def wrong_metrics(
+    metrics: MetricRecord, needed: Shape, fewest_examples: int, most_examples: int | None
+) -> str:
+    """Return why a reply's metrics can't be used.
+
+    Parameters
+    ----------
+    metrics : MetricRecord
+    needed : Mapping[str, int or None]
+        Metrics that must be there besides ``num-examples``.
+    fewest_examples : int
+    most_examples : int or None
+        What the client said at the query, where that is a limit.
+    """
+    shape = metric_shape(metrics)
+    absent = sorted({records.NUM_EXAMPLES, *needed} - set(shape))
+    if absent:
+        return f"metrics {absent} are missing"
+    for key, length in needed.items():
+        if shape[key] != length:
+            wanted = "one number" if length is None else f"a list of {length} numbers"
+            return f"metric {key!r} is {metrics[key]!r}, {wanted} was expected"
+    examples = metrics[records.NUM_EXAMPLES]
+    if isinstance(examples, list) or not fewest_examples <= examples <= MOST_EXAMPLES:
+        return f"{records.NUM_EXAMPLES} is {examples!r}, allowed is {fewest_examples} to 2**40"
+    if most_examples is not None and examples > most_examples:
+        return (
+            f"{records.NUM_EXAMPLES} is {examples!r}, but it had {most_examples} when it joined; "
+            "if its data have grown, restart its SuperNode"
+        )
+    for key, value in metrics.items():
+        numbers = value if isinstance(value, list) else [value]
+        if not all(math.isfinite(number) for number in numbers):
+            return f"metric {key!r} is {value!r}: {NOT_FINITE}"
+    return ""
+
+
+def wrong_evaluation(metrics: MetricRecord) -> str:
+    """Return why counts contradict each other; they have passed :func:`wrong_metrics`."""
+    total, correct = metrics[records.NUM_EXAMPLES], metrics[records.CORRECT]
+    class_total, class_correct = metrics[records.CLASS_TOTAL], metrics[records.CLASS_CORRECT]
+    if not isinstance(class_total, list) or not isinstance(class_correct, list):
+        raise TypeError("the metrics per class are no lists: call wrong_metrics first")
+    if any(not 0 <= right <= n for right, n in zip(class_correct, class_total, strict=True)):
+        return f"it counts {class_correct} right answers of {class_total} examples per label"
+    if sum(class_total) != total or sum(class_correct) != correct:
+        return (
+            f"its counts per label add up to {sum(class_correct)} of {sum(class_total)}, "
+            f"but it says {correct} of {total}"
+        )
+    return ""
+
+
+def malformed_label_counts(counts: object, num_classes: int) -> str:
+    """Return why ``counts`` are not ``num_classes`` whole numbers from 0 to 2**40."""
+    if (
+        isinstance(counts, list)
+        and len(counts) == num_classes
+        and all(isinstance(n, int) and 0 <= n <= MOST_EXAMPLES for n in counts)
+    ):
+        return ""
+    return f"its label counts are {counts!r}; expected are {num_classes} whole numbers from 0"
+
+
+def wrong_label_counts(
+    counts: object, held: Sequence[int], num_examples: int, most_drawn: int | None
+) -> str:
+    """Return why a client's label counts can't be its.
+
+    Parameters
+    ----------
+    counts : object
+        What came.
+    held : Sequence[int]
+        Examples per label when the client joined, of length ``num_classes``.
+    num_examples : int
+        What the same reply says, at least 1.
+    most_drawn : int or None
+        None where all examples are counted: then the counts add up to ``num_examples``. Else
+        the counts start at 1, and the batches of a round hold at most this many examples.
+    """
+    classes = len(held)
+    malformed = malformed_label_counts(counts, classes)
+    if malformed or not isinstance(counts, list):
+        return malformed
+    if most_drawn is None:
+        if sum(counts) != num_examples:
+            return f"its label counts add up to {sum(counts)}, but num-examples is {num_examples}"
+        if any(n > had for n, had in zip(counts, held, strict=True)):
+            return f"its label counts are {counts}, but it had {list(held)} when it joined"
+        return ""
+    drawn = sum(counts) - classes
+    if min(counts) < 1 or drawn > most_drawn:
+        return (
+            f"its label counts are {counts}; they start at 1, and a round draws at most "
+            f"{most_drawn} examples"
+        )
+    strange = [label for label, had in enumerate(held) if had == 0 and counts[label] > 1]
+    return f"it counts labels {strange}, of which it has no example" if strange else ""
+
+
+def metric_shape(metrics: MetricRecord) -> dict[str, int | None]:
+    """Return each metric's length, None for a number."""
+    return {key: len(value) if isinstance(value, list) else None for key, value in metrics.items()}
+
+
+def _wrong_values(name: str, values: np.ndarray, expected: Array) -> str:
+    # What was unpacked, not what the header claims.
+    found, wanted = (values.shape, str(values.dtype)), (tuple(expected.shape), expected.dtype)
+    if found != wanted:
+        return f"array {name!r} is {_describe(found)}, the model has {_describe(wanted)}"
+    if np.issubdtype(values.dtype, np.inexact):
+        bad = values.size - int(np.isfinite(values).sum())
+        if bad:
+            return f"array {name!r} holds {NOT_FINITE} in {bad} of {values.size} places"
+    return ""
+
+
+def _describe(found: tuple[tuple[int, ...], str]) -> str:
+    shape, dtype = found
+    return f"{dtype}{list(shape)}"
+
+
+def _squared_distance(one: np.ndarray, other: np.ndarray) -> float:
+    # A float64 model may be so far off that the square is infinite, which is an answer too.
+    with np.errstate(over="ignore"):
+        change = one.astype(np.float64) - other
+        return float(np.sum(np.square(change, out=change)))

@@ -1,0 +1,66 @@
+"""What the replies of a round must be, from the settings and what is known of the clients."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from flwr.app import ArrayRecord
+from flwr.serverapp.strategy import Strategy
+
+from common import records
+from common.config import ServerSettings
+from server_app.admission import ModelRules, Rules
+from server_app.checks import wrong_evaluation
+from server_app.roster import Roster
+from server_app.strategies.wrapper import why_not
+
+
+def train_rules(
+    server_round: int,
+    arrays: ArrayRecord,
+    parameters: Set[str],
+    settings: ServerSettings,
+    roster: Roster,
+    strategy: Strategy,
+) -> Rules:
+    """Return the rules for replies to a train instruction.
+
+    Parameters
+    ----------
+    server_round : int
+    arrays : ArrayRecord
+        The global model that was sent.
+    parameters : Set[str]
+        Names of its arrays that are parameters.
+    settings : ServerSettings
+    roster : Roster
+        Nobody may have more examples than at the query.
+    strategy : Strategy
+        Its wrappers look at the records that their terms have added.
+    """
+    return Rules(
+        server_round=server_round,
+        model=ModelRules(
+            reference=arrays,
+            parameters=parameters,
+            max_update_norm=settings.max_update_norm,
+            clip=settings.norm_policy == "clip",
+        ),
+        most_examples={name: sum(held) for name, held in roster.label_counts().items()},
+        further=lambda client, reply: why_not(strategy, client, reply),
+    )
+
+
+def evaluate_rules(server_round: int, num_classes: int) -> Rules:
+    """Return the rules for replies to an evaluate instruction."""
+    return Rules(
+        server_round=server_round,
+        needed={
+            records.LOSS: None,
+            records.CORRECT: None,
+            records.CLASS_CORRECT: num_classes,
+            records.CLASS_TOTAL: num_classes,
+        },
+        fewest_examples=0,
+        further=lambda _, reply: wrong_evaluation(reply.content.metric_records[records.METRICS]),
+    )
