@@ -92,7 +92,8 @@ def simulate(
     output = _folder(output_dir, "MOONFLOWER_OUTPUT_DIR", ROOT / "output")
     try:
         plan = make_plan(preset, run_config or [], options, clients)
-        refuse_existing(output / plan.settings.experiment)
+        if not plan.settings.resume:
+            refuse_existing(output / plan.settings.experiment)
     except (SettingsError, ExperimentExistsError) as error:
         typer.echo(f"moonflower: {error}", err=True)
         raise typer.Exit(BAD_SETTINGS) from None

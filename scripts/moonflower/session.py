@@ -43,9 +43,19 @@ def run(plan: Plan, machine: Machine, *, verbose: bool) -> int:
         _explain(problem, [] if progress.said_why else progress.errors, log, experiment)
         return FAILED
     if experiment.is_dir():
-        log = log.replace(experiment / LOG_FILE)
+        _move_to_end(log, experiment / LOG_FILE)
     _show_result(plan.settings.algorithm, experiment)
     return 0
+
+
+def _move_to_end(log: Path, target: Path) -> None:
+    """Move a log to ``target``; an earlier one, of a run that was resumed, stays above it."""
+    if target.exists():
+        with target.open("ab") as file:
+            file.write(log.read_bytes())
+        log.unlink()
+    else:
+        log.rename(target)
 
 
 def _explain(problem: str, errors: list[str], log: Path, experiment: Path) -> None:

@@ -48,6 +48,7 @@ def environment(scratch: Path, folders: Mapping[str, Path]) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "RAY_TMPDIR": str(scratch),
+        "TMPDIR": str(scratch),  # torch leaves a cache of its compiler there
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONUNBUFFERED": "1",  # a line of progress is shown when it is printed
     }

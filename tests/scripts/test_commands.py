@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scripts.moonflower.commands import app
+from scripts.moonflower.session import _move_to_end
 from scripts.moonflower.superlink import environment, read_outcome
 
 
@@ -54,6 +55,23 @@ def test_an_experiment_that_exists_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert "'mine' exists already" in result.stderr
+
+
+def test_an_experiment_that_exists_may_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.moonflower.session.run", lambda *_args, **_kwargs: 0)
+    (tmp_path / "mine").mkdir()
+    arguments = ["simulate", "--experiment", "mine", "--output-dir", str(tmp_path)]
+    assert CliRunner().invoke(app, [*arguments, "-c", "resume=true"]).exit_code == 0
+
+
+def test_the_log_of_a_resumed_run_comes_after_the_first_one(tmp_path: Path) -> None:
+    for text in ("first\n", "second\n"):
+        (tmp_path / "mine.log").write_text(text)
+        _move_to_end(tmp_path / "mine.log", tmp_path / "run.log")
+    assert (tmp_path / "run.log").read_text() == "first\nsecond\n"
+    assert not (tmp_path / "mine.log").exists()
 
 
 def test_what_is_started_knows_its_folders_and_reports_nothing_home(
