@@ -11,12 +11,22 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """What an experiment or a client may be called: it becomes the name of a folder."""
 
 ALGORITHMS = ("fedavg", "fedprox", "moon", "fedgen")
+
+SITE_SOURCES = ("folder", "npz")
+"""Sources of which every node brings its own examples."""
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -86,7 +96,7 @@ class DataSettings(_Table):
         description="Training-time augmentation, on the device: reflection-padded random crop and "
         "horizontal flip."
     )
-    image_shape: Annotated[str, Field(pattern=r"^(\d+x\d+x\d+)?$")] = Field(
+    image_shape: Annotated[str, Field(pattern=r"^([1-9]\d*x[1-9]\d*x[1-9]\d*)?$")] = Field(
         description="Channels x height x width of `folder` and `npz` images, as `1x28x28`. Empty: "
         "what the built-in source has."
     )
@@ -98,26 +108,35 @@ class DataSettings(_Table):
     @property
     def is_site_data(self) -> bool:
         """Whether every node brings its own examples, so that nothing is partitioned."""
-        return self.source in ("folder", "npz")
+        return self.source in SITE_SOURCES
 
-    @model_validator(mode="after")
-    def _site_data_needs_shape(self) -> DataSettings:
-        if self.is_site_data and (self.num_classes < 2 or not self.image_shape):
+    # Validators of fields, not of the table: those would not run while a field is wrong, and all
+    # problems are to be said at once. A field that is wrong itself is not in info.data.
+    @field_validator("client_test")
+    @classmethod
+    def _something_to_evaluate_on(cls, value: str, info: ValidationInfo) -> str:
+        if value == "validation" and info.data.get("validation_fraction") == 0:
             raise ValueError(
-                f"source {self.source!r} needs data.image-shape (as '1x28x28') and "
-                "data.num-classes (at least 2): the server builds the model without seeing data"
+                "'validation' needs data.validation-fraction above 0, or clients have nothing to "
+                "evaluate on"
             )
-        if not self.is_site_data and (self.num_classes or self.image_shape):
+        return value
+
+    @field_validator("image_shape", "num_classes")
+    @classmethod
+    def _said_for_site_data_only(cls, value: str | int, info: ValidationInfo) -> str | int:
+        source = info.data.get("source")
+        if source in SITE_SOURCES and value in ("", 0, 1):
             raise ValueError(
-                f"source {self.source!r} has its own shape and classes: leave data.image-shape "
-                "empty and data.num-classes 0"
+                f"source {source!r} needs data.image-shape (as '1x28x28') and data.num-classes "
+                "(at least 2): the server builds the model without seeing data"
             )
-        if self.client_test == "validation" and self.validation_fraction == 0:
+        if source is not None and source not in SITE_SOURCES and value not in ("", 0):
             raise ValueError(
-                "client-test 'validation' needs data.validation-fraction above 0, or clients have "
-                "nothing to evaluate on"
+                f"source {source!r} has its own shape and classes: leave data.image-shape empty "
+                "and data.num-classes 0"
             )
-        return self
+        return value
 
 
 class ModelSettings(_Table):
@@ -136,6 +155,16 @@ class ModelSettings(_Table):
         description="Whether BatchNorm's running statistics are averaged like weights, or never "
         "leave the client (FedGen's code)."
     )
+
+    @field_validator("name")
+    @classmethod
+    def _known_model(cls, value: str) -> str:
+        # Late import: the registry needs ModelSettings.
+        from common.models import MODELS
+
+        if value not in MODELS:
+            raise ValueError(f"unknown model; allowed are {', '.join(sorted(MODELS))}")
+        return value
 
 
 class TrainSettings(_Table):
@@ -283,8 +312,9 @@ class FedGenSettings(_Table):
         description="What a client counts for p^(y): all its examples, or the batches it drew "
         "this round plus one (code)."
     )
-    start_round: Annotated[int, Field(ge=1)] = Field(
-        description="First round in which clients use the generator."
+    start_round: Annotated[int, Field(ge=2)] = Field(
+        description="First round in which clients use the generator. It is first trained at the "
+        "end of round 1."
     )
     alpha: NonNegative = Field(
         description="Weight of the cross-entropy on the generated batch (paper: 1, code: 10)."
@@ -354,26 +384,15 @@ class Settings(_Table):
     def _folder_name(cls, value: str) -> str:
         return check_name(value, "experiment") if value else value
 
-    @model_validator(mode="after")
-    def _resumed_by_name(self) -> Settings:
-        if self.resume and not self.experiment:
+    @field_validator("resume")
+    @classmethod
+    def _resumed_by_name(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("experiment") == "":
             raise ValueError(
-                "resume = true needs the name of an experiment: experiment=NAME, a folder in the "
-                "server's output folder"
+                "true needs the name of an experiment: experiment=NAME, a folder in the server's "
+                "output folder"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _known_model(self) -> Settings:
-        # Late import: the registry needs ModelSettings.
-        from common.models import MODELS
-
-        if self.model.name not in MODELS:
-            raise ValueError(
-                f"model.name = {self.model.name!r}: unknown model; allowed are "
-                f"{', '.join(sorted(MODELS))}"
-            )
-        return self
+        return value
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:

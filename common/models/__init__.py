@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import nn
 
-from common.config import ModelSettings, SettingsError
+from common.config import ModelSettings
 from common.models.cnn import fedgen_cnn, moon_cnn
 from common.models.mlp import mlp
 from common.models.resnet import resnet18, resnet50
@@ -54,13 +54,8 @@ def build_model(settings: ModelSettings, spec: DataSpec, seed: int) -> SplitMode
     Raises
     ------
     SettingsError
-        The model is unknown, or can't take images of this shape; the message says what it needs.
+        The model can't take images of this shape; the message says what it needs.
     """
-    if settings.name not in MODELS:
-        raise SettingsError(
-            f"model.name = {settings.name!r}: unknown model; allowed are "
-            f"{', '.join(sorted(MODELS))}"
-        )
     with seeded_initialisation(seed, "model"):
         return MODELS[settings.name](settings, spec)
 

@@ -238,7 +238,13 @@ def _settings_and_spec(
             mean=tuple(data["mean"]),
             std=tuple(data["std"]),
         )
-    except (ValidationError, KeyError, TypeError) as error:
+    except ValidationError as error:
+        problems = (f"{p['loc'][-1]} {p['input']!r}: {p['msg']}" for p in error.errors())
+        raise SavedModelError(
+            f"{folder / DESCRIPTION} does not describe a model that this version of Moonflower "
+            f"({_version()}) knows: {'; '.join(problems)}"
+        ) from error
+    except (KeyError, TypeError) as error:
         raise SavedModelError(
             f"{folder / DESCRIPTION} is damaged: it does not describe a model ({error})"
         ) from error

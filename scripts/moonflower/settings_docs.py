@@ -57,7 +57,9 @@ def _section(
     for name, field in fields.items():
         key = prefix + (field.alias or name)
         default = json.dumps(defaults[key]) if key in defaults else "none"
-        yield f"| `{key}` | `{default}` | {allowed(key, field)} | {field.description or ''} |"
+        # A bare "|", as in a norm, would begin another column.
+        meaning = (field.description or "").replace("|", "\\|")
+        yield f"| `{key}` | `{default}` | {allowed(key, field)} | {meaning} |"
     yield ""
 
 

@@ -44,6 +44,12 @@ def test_the_page_of_settings_is_current() -> None:
     assert page.read_text(encoding="utf-8") == render(), "run: moonflower settings-docs"
 
 
+def test_every_row_of_the_page_has_four_columns() -> None:
+    rows = [line for line in render().splitlines() if line.startswith("| `")]
+    assert len(rows) == len(keys_of_settings())
+    assert [row for row in rows if row.replace("\\|", "").count("|") != 5] == []
+
+
 def test_the_page_says_default_and_limits_of_a_setting() -> None:
     assert "| `data.alpha` | `0.3` | number > 0 |" in render()
     assert "| `server.fraction-train` | `1.0` | number > 0 and ≤ 1 |" in render()
