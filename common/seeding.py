@@ -42,11 +42,12 @@ def numpy_generator(
 
 @contextmanager
 def seeded_initialisation(seed: int, purpose: str) -> Iterator[None]:
-    """Seed torch's global generator inside the block only.
+    """Seed torch's global CPU generator inside the block only.
 
     Layers initialise their weights from the global generator and take no other; the state
-    before the block is put back after it.
+    before the block is put back after it. Those of CUDA devices are left alone, which
+    ``torch.manual_seed`` would seed as well.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed, purpose))
+        torch.default_generator.manual_seed(derive_seed(seed, purpose))
         yield

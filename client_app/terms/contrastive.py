@@ -74,8 +74,12 @@ class Contrastive:
         count = int(config[records.MOON_BUFFER_SIZE])  # type: ignore[arg-type]
         previous = instruction.state.newest_before(instruction.server_round, count)
         self._frozen = [frozen_copy(model, state) for state in (model.state_dict(), *previous)]
-        fixed_inputs = data.train.resident and instruction.settings.data.augmentation == "none"
-        self._cached = self._represent(data.train.x) if fixed_inputs else None
+        self._cached: Tensor | None = None
+        if instruction.settings.data.augmentation == "none":
+            # In batches of one size whether the set is resident or not: how much memory is free
+            # must not change a bit.
+            parts = data.train.batches_in_order(_FROZEN_BATCH)
+            self._cached = torch.cat([self._represent(x) for x, _ in parts], dim=1)
         zero = torch.zeros((), device=instruction.node.device)
         self._sums = {"sim-global": zero.clone(), "sim-previous": zero.clone()}
 
@@ -99,8 +103,5 @@ class Contrastive:
 
     @torch.no_grad()
     def _represent(self, x: Tensor) -> Tensor:
-        """Return ``z`` of every frozen model, float ``[models, n, latent_dim]``."""
-        parts = x.split(_FROZEN_BATCH)
-        return torch.stack(
-            [torch.cat([frozen.encoder(part) for part in parts]) for frozen in self._frozen]
-        )
+        """Return ``z`` of every frozen model, float ``[models, batch, latent_dim]``."""
+        return torch.stack([frozen.encoder(x) for frozen in self._frozen])

@@ -71,7 +71,8 @@ class Generative:
     def penalty(self, step: Step) -> Tensor:
         """Return the weighted sum of both terms for this step."""
         if self._count_drawn:
-            self._counts += torch.bincount(step.y, minlength=len(self._counts))
+            # Not bincount, which waits for the device to learn the largest label.
+            self._counts.scatter_add_(0, step.y, torch.ones_like(step.y))
         if self._generator is None:
             return step.logits.new_zeros(())
         predictor = step.model.predictor

@@ -35,12 +35,13 @@ def crop_flip(x: Tensor, generator: torch.Generator) -> Tensor:
     rows = _reflected(shifts[0], height)
     columns = _reflected(shifts[1], width)
     columns = torch.where(mirrored[:, None], columns.flip(1), columns)
-    # Indexing rows and columns at once needs no padded copy of the batch.
+    # Indexing rows and columns at once needs no padded copy of the batch. A plain copy to the
+    # device would wait until it has done all that was asked before.
     picked: Tensor = x[
         torch.arange(batch, device=x.device)[:, None, None],
         :,
-        rows.to(x.device)[:, :, None],
-        columns.to(x.device)[:, None, :],
+        rows.to(x.device, non_blocking=True)[:, :, None],
+        columns.to(x.device, non_blocking=True)[:, None, :],
     ]
     return picked.permute(0, 3, 1, 2).contiguous()
 

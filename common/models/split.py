@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import torch
+import copy
+
 from torch import Tensor, nn
 
 
@@ -42,15 +43,7 @@ class SplitModel(nn.Module):
 
 def frozen_copy(model: SplitModel, state: dict[str, Tensor]) -> SplitModel:
     """Return a copy of ``model`` with the weights ``state``, in eval mode, without gradients."""
-    import copy
-
     frozen = copy.deepcopy(model)
     frozen.load_state_dict(state)
     frozen.eval()
     return frozen.requires_grad_(requires_grad=False)
-
-
-@torch.no_grad()
-def representations(model: SplitModel, x: Tensor, batch_size: int) -> Tensor:
-    """Return ``z`` of all ``x``, float ``[n, latent_dim]``, in batches of ``batch_size``."""
-    return torch.cat([model.encoder(part) for part in torch.split(x, batch_size)])

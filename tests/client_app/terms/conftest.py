@@ -47,22 +47,25 @@ def step_of(model: SplitModel, data: ClientData, *index: int) -> Step:
 
 @pytest.fixture
 def instruction(tmp_path: Path) -> Callable[..., Instruction]:
-    """Return a maker of instructions: ``instruction(server_round, settings={}, config={})``."""
+    """Return a maker: ``instruction(server_round, settings={}, client="site-a", **config)``."""
     x = torch.randn(8, 1, 2, 2, generator=torch.Generator().manual_seed(0))
     y = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1])
     data = ClientData(ExampleSet(x, y), ExampleSet(x, y), torch.tensor([5, 3, 0]))
     folders = Folders(tmp_path / "data", tmp_path / "state", tmp_path / "output")
 
     def make(
-        server_round: int, settings: dict[str, Any] | None = None, **config: Any
+        server_round: int,
+        settings: dict[str, Any] | None = None,
+        client: str = "site-a",
+        **config: Any,
     ) -> Instruction:
         return Instruction(
             server_round=server_round,
             settings=make_settings(**(settings or {})),
             config=ConfigRecord({**NUMBERS, **config}),
-            node=Node("site-a", None, None, CPU, folders),
+            node=Node(client, None, None, CPU, folders),
             data=data,
-            state=ClientState(folders.state, "experiment", "site-a"),
+            state=ClientState(folders.state, "experiment", client),
         )
 
     return make

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from client_app.terms import Instruction
 from client_app.terms.contrastive import Contrastive
+from common.data import ClientData, DataSpec, ExampleSet
+from common.data.arrays import Arrays
+from common.data.examples import StoredImages
 from tests.client_app.terms.conftest import model_of, step_of
 
 Make = Callable[..., Instruction]
@@ -85,6 +90,27 @@ def test_representations_kept_for_the_round_are_those_of_every_batch(instruction
         penalties.append(term.penalty(step_of(model, now.data, 7, 0, 4)).item())
     assert penalties[0] == pytest.approx(penalties[1], rel=1e-6)
     assert penalties[0] > 0
+
+
+def test_a_set_that_is_not_resident_gives_the_same_bits(instruction: Make) -> None:
+    # 700 examples: more than the frozen models see at once.
+    arrays = Arrays(
+        np.random.default_rng(0).integers(0, 256, (700, 1, 2, 2), dtype=np.uint8),
+        np.zeros(700, dtype=np.int64),
+    )
+    spec, rows = DataSpec("made up", (1, 2, 2), 3, (0.5,), (0.5,)), np.arange(700)
+    stored = StoredImages(arrays.x, rows, spec)
+    y = torch.from_numpy(arrays.y)
+    everything = stored.normalised(stored[torch.arange(700)])
+    penalties = []
+    for examples in (ExampleSet(everything, y), ExampleSet(stored, y)):
+        now = instruction(2)
+        data = ClientData(examples, examples, torch.tensor([700, 0, 0]))
+        now.state.save(1, model_of(2).state_dict())
+        model, term = model_of(1), Contrastive(1)
+        term.begin(model, replace(now, data=data))
+        penalties.append(term.penalty(step_of(model, data, 699, 0, 600)).item())
+    assert penalties[0] == penalties[1] > 0
 
 
 def test_the_frozen_models_learn_nothing_and_keep_their_statistics(instruction: Make) -> None:

@@ -106,12 +106,30 @@ def test_numbers_differ_between_rounds_and_clients_and_not_between_tries(
     generator = build_generator(make_settings(**SMALL).fedgen, 3, 6, seed=9)
     blob = {records.FEDGEN_GENERATOR: generator_to_bytes(generator)}
 
-    def penalty(server_round: int) -> float:
+    def penalty(server_round: int, client: str = "site-a") -> float:
         torch.rand(1)  # the global generator must not matter
         model, term = model_of(1), Generative()
-        now = instruction(server_round, SMALL, **blob)
+        now = instruction(server_round, SMALL, client, **blob)
         term.begin(model, now)
         return term.penalty(step_of(model, now.data, 0, 5)).item()
 
     assert penalty(2) == penalty(2)
     assert penalty(2) != penalty(3)
+    assert penalty(2) != penalty(2, "site-b")
+
+
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+def test_the_noise_is_of_the_kind_that_is_set(instruction: Make, kind: str) -> None:
+    # Hidden units are -eps and ReLU follows: z is above 0 only where eps is below.
+    generator = sent_generator(0.0)
+    torch.nn.init.ones_(generator.output.weight)
+    torch.nn.init.zeros_(generator.hidden.weight)
+    torch.nn.init.zeros_(generator.hidden.bias)
+    with torch.no_grad():
+        generator.hidden.weight[:, 0] = -1.0
+    settings = {**SMALL, "fedgen.noise": kind}
+    now = instruction(2, settings, **{records.FEDGEN_GENERATOR: generator_to_bytes(generator)})
+    term = Generative()
+    term.begin(model_of(1), now)
+    z = term._generate(torch.zeros(100, dtype=torch.int64))
+    assert bool((z > 0).any()) == (kind == "normal")

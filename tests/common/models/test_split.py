@@ -1,11 +1,11 @@
-"""Frozen copies and representations."""
+"""Frozen copies, and statistics told from parameters."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 
-from common.models.split import SplitModel, frozen_copy, representations
+from common.models.split import SplitModel, frozen_copy
 
 
 def tiny(weight: float) -> SplitModel:
@@ -35,13 +35,3 @@ def test_a_frozen_copy_has_the_given_weights_and_leaves_the_model_alone() -> Non
     assert model.training
     assert not any(value.requires_grad for value in frozen.parameters())
     assert all(value.requires_grad for value in model.parameters())
-
-
-def test_representations_do_not_depend_on_the_batch_size_and_carry_no_gradient() -> None:
-    frozen = frozen_copy(tiny(1.0), tiny(4.0).state_dict())
-    x = torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0]])
-    z = representations(frozen, x, batch_size=2)
-    # Fresh statistics: z = 4 x / sqrt(1 + 1e-5).
-    torch.testing.assert_close(z, 4 * x / (1 + 1e-5) ** 0.5)
-    assert torch.equal(z, representations(frozen, x, batch_size=100))
-    assert not z.requires_grad
