@@ -92,8 +92,9 @@ def test_representations_kept_for_the_round_are_those_of_every_batch(instruction
     assert penalties[0] > 0
 
 
-def test_a_set_that_is_not_resident_gives_the_same_bits(instruction: Make) -> None:
-    # 700 examples: more than the frozen models see at once.
+def test_a_set_that_is_not_resident_is_seen_once_a_round_in_the_same_batches(
+    instruction: Make,
+) -> None:
     arrays = Arrays(
         np.random.default_rng(0).integers(0, 256, (700, 1, 2, 2), dtype=np.uint8),
         np.zeros(700, dtype=np.int64),
@@ -102,14 +103,21 @@ def test_a_set_that_is_not_resident_gives_the_same_bits(instruction: Make) -> No
     stored = StoredImages(arrays.x, rows, spec)
     y = torch.from_numpy(arrays.y)
     everything = stored.normalised(stored[torch.arange(700)])
-    penalties = []
+    penalties, batches = [], []
     for examples in (ExampleSet(everything, y), ExampleSet(stored, y)):
         now = instruction(2)
         data = ClientData(examples, examples, torch.tensor([700, 0, 0]))
         now.state.save(1, model_of(2).state_dict())
-        model, term = model_of(1), Contrastive(1)
+        model, term, seen = model_of(1), Contrastive(1), list[int]()
+        step = step_of(model, data, 699, 0, 600)
+        # The frozen models are copies of the model, hooks included.
+        model.encoder.register_forward_pre_hook(lambda _, x, seen=seen: seen.append(len(x[0])))
         term.begin(model, replace(now, data=data))
-        penalties.append(term.penalty(step_of(model, data, 699, 0, 600)).item())
+        penalties.append(term.penalty(step).item())
+        batches.append(seen)
+    # Two frozen models, 700 examples in batches of at most 512, and nothing in the step: what a
+    # batch size does to the last bits, it does to both.
+    assert batches == [[512, 512, 188, 188]] * 2
     assert penalties[0] == penalties[1] > 0
 
 
