@@ -6,6 +6,7 @@ No example is seen: the heads that clients send are the teacher, and the generat
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -94,6 +95,8 @@ def averaged_head(heads: Sequence[Head]) -> Callable[[Tensor], Tensor]:
 def stacked_heads(predictor: nn.Module, heads: Sequence[Head]) -> Callable[[Tensor], Tensor]:
     """Return ``z -> logits [clients, batch, classes]`` of all heads in one batched product."""
     stacked = {name: torch.stack([head[name] for head in heads]) for name in heads[0]}
+    # Teachers do not train: as in the published code, dropout is off and statistics stay.
+    predictor = copy.deepcopy(predictor).eval()
 
     def one(head: dict[str, Tensor], z: Tensor) -> Tensor:
         logits: Tensor = torch.func.functional_call(predictor, head, (z,))
@@ -167,7 +170,7 @@ def train_generator(
         Means over the steps, before their weights, under metric names.
     """
     generator.train()
-    student = student.requires_grad_(requires_grad=False)
+    student = copy.deepcopy(student).eval().requires_grad_(requires_grad=False)
     sums = torch.zeros(4, device=prior.device)
     for _ in range(settings.server_steps):
         y = sample_labels(prior, settings.server_batch_size, random)

@@ -88,5 +88,6 @@ def _most_drawn(settings: Settings) -> Callable[[int], int] | None:
         return None
     train = settings.train
     if train.local_steps:
-        return lambda examples: train.local_steps * train.batch_size
+        # A single example at the end of an epoch joins the batch before it.
+        return lambda examples: train.local_steps * (train.batch_size + 1)
     return lambda examples: train.local_epochs * examples

@@ -63,6 +63,33 @@ def test_stacked_heads_work_for_a_predictor_that_is_not_linear() -> None:
     torch.testing.assert_close(stacked_heads(predictor, heads)(z), expected)
 
 
+def test_heads_teach_without_dropout() -> None:
+    predictor = nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 3))
+    heads = [nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 3)).state_dict() for _ in range(2)]
+    z = torch.ones(4, 5)
+    expected = torch.stack([z @ head["1.weight"].T + head["1.bias"] for head in heads])
+    torch.testing.assert_close(stacked_heads(predictor, heads)(z), expected)
+    assert predictor.training, "the model that was given stays as it was"
+
+
+def test_the_published_teacher_weighs_heads_by_their_share_of_the_label() -> None:
+    # Two heads of one input and two classes: logits (2z, 0) and (0, 0).
+    heads = [
+        {"weight": torch.tensor([[2.0], [0.0]]), "bias": torch.zeros(2)},
+        {"weight": torch.zeros(2, 1), "bias": torch.zeros(2)},
+    ]
+    counts = torch.tensor([[3, 1], [1, 0]])  # [client, label]
+    settings = make_settings(**{"fedgen.teacher": "label-weighted"}).fedgen
+    loss, logits = build_teacher(settings, nn.Linear(1, 2), heads, counts)(
+        torch.tensor([[0.5], [0.5]]), torch.tensor([0, 1])
+    )
+    # Label 0: shares 3/4 and 1/4, label 1: 1 and 0. CE of logits (1, 0) and (0, 0).
+    first = 0.75 * math.log1p(math.exp(-1)) + 0.25 * math.log(2)
+    second = math.log1p(math.exp(1))
+    assert loss.item() == pytest.approx((first + second) / 2, rel=1e-6)
+    torch.testing.assert_close(logits, torch.tensor([[0.75, 0.0], [1.0, 0.0]]))
+
+
 def test_label_weighted_teacher_is_the_weighted_sum_over_clients_and_mean_over_the_batch() -> None:
     # p(y) of client 1 is (1/2, 1/2) everywhere; of client 2, (3/4, 1/4).
     logits = torch.tensor([[[0.0, 0.0]] * 2, [[math.log(3.0), 0.0]] * 2])
@@ -110,6 +137,26 @@ def test_training_lowers_the_teacher_loss(teacher_kind: str) -> None:
     ]
     assert losses[-1]["generator-teacher"] < 0.5 * losses[0]["generator-teacher"]
     assert losses[0]["generator-student"] == 0.0
+
+
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+def test_the_generator_learns_from_noise_of_the_kind_that_is_set(kind: str) -> None:
+    settings = make_settings(**{"fedgen.noise": kind, "fedgen.server-steps": 1}).fedgen
+    generator, seen = build_generator(settings, 3, 5, seed=0), list[torch.Tensor]()
+    generator.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    heads = [{name: t.float() for name, t in head.items()} for head in linear_heads(2)]
+    predictor = nn.Linear(5, 3)
+    train_generator(
+        generator,
+        torch.optim.SGD(generator.parameters(), lr=0.0),
+        build_teacher(settings, predictor, heads, torch.ones(2, 3)),
+        predictor,
+        torch.ones(3) / 3,
+        settings,
+        torch.Generator().manual_seed(0),
+    )
+    # 32 x 32 numbers: of N(0, 1) about half lie below 0, of the uniform ones none.
+    assert bool((seen[0] < 0).any()) == (kind == "normal")
 
 
 def test_the_student_term_is_subtracted_with_its_weight() -> None:

@@ -79,6 +79,37 @@ def test_uniform_weighting_is_the_plain_mean_whatever_the_examples(
     assert records.to_tensors(aggregated)["w"].item() == 0.5
 
 
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+def test_the_weighting_setting_decides_whether_means_are_plain(weighting: str) -> None:
+    settings = make_settings(**{"algorithm": "fedavg", "server.weighting": weighting})
+    strategy = build_strategy(settings, make_model(), Clients(), CPU)
+    assert isinstance(strategy, UniformWeights) == (weighting == "uniform")
+
+
+@pytest.mark.parametrize(
+    ("counts", "usable"),
+    [
+        # 33 examples in batches of 32: the last one joins, and 20 steps draw 20 * 33.
+        ([1 + 20 * 33, 1], True),
+        ([1 + 20 * 33 + 1, 1], False),
+    ],
+)
+def test_drawn_label_counts_are_those_that_a_round_can_draw(
+    reply: Callable[..., Message], counts: list[int], usable: bool
+) -> None:
+    settings = make_settings(
+        **{
+            "algorithm": "fedgen",
+            "fedgen.label-counts": "drawn",
+            "train.local-steps": 20,
+            "train.batch-size": 32,
+        }
+    )
+    fedgen = build_strategy(settings, make_model(), Clients(), CPU)
+    assert isinstance(fedgen, FedGen)
+    assert (fedgen.why_not("0", reply(0, {}, 33, counts)) == "") == usable
+
+
 def test_the_algorithms_numbers_travel_in_the_config(inner: Recorder) -> None:
     settings = make_settings(
         **{"moon.mu": 5, "moon.temperature": 0.25, "moon.buffer-size": 3, "fedprox.mu": 0.125}

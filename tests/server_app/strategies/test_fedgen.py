@@ -56,6 +56,26 @@ def test_the_uniform_prior_covers_the_labels_that_somebody_holds(inner: Recorder
     assert config[records.FEDGEN_PRIOR] == pytest.approx([0.5, 0.5, 0.0])
 
 
+@pytest.mark.parametrize(
+    ("labels", "counted", "expected"),
+    [
+        # The paper: p^(y) of all clients, here a's (6, 0, 0) and b's (2, 2, 0).
+        ("prior", "all", [0.8, 0.2, 0.0]),
+        # The published code: uniform over the labels that this round's clients have seen.
+        ("uniform", "all", [0.5, 0.0, 0.5]),
+        # Drawn counts start at 1, so 1 means that a label was not seen.
+        ("uniform", "drawn", [1.0, 0.0, 0.0]),
+    ],
+)
+def test_the_generator_learns_labels_of_the_prior_or_those_seen_this_round(
+    inner: Recorder, labels: str, counted: str, expected: list[float]
+) -> None:
+    settings = {"fedgen.labels": labels, "fedgen.label-counts": counted}
+    fedgen = make_fedgen(inner, **settings)
+    counts = torch.tensor([[5, 0, 1], [3, 0, 0]])
+    assert fedgen._teachable_labels(counts).tolist() == pytest.approx(expected)
+
+
 def test_alpha_and_beta_decay_from_the_second_round_on(inner: Recorder) -> None:
     settings = {"fedgen.alpha": 10.0, "fedgen.beta": 5.0, "fedgen.decay": 0.98}
     fedgen = make_fedgen(inner, **settings)
