@@ -118,7 +118,12 @@ class _Client:
             node=node,
             server_round=int(cast(int, config[records.ROUND])),
             data=load_client_data(settings, node),
-            state=ClientState(node.folders.state, str(config[records.EXPERIMENT]), node.name),
+            state=ClientState(
+                node.folders.state,
+                str(config[records.EXPERIMENT]),
+                node.name,
+                str(config[records.EXPERIMENT_ID]),
+            ),
             message=message,
         )
 
@@ -147,7 +152,7 @@ class _Client:
         model = build_model(self.settings.model, data_spec(self.settings.data), self.settings.seed)
         state = model.state_dict()
         if self._buffers_are_local:
-            for own in self.state.newest_before(before, 1):
+            for own in self.state.newest_before(before, 1, like=state):
                 state |= {name: own[name] for name in model.buffer_names()}
         state |= records.to_tensors(self.message.content.array_records[records.ARRAYS])
         model.load_state_dict(state)
@@ -172,7 +177,8 @@ class _Client:
         wanted = max([int(self._buffers_are_local), *(term.models_kept for term in terms)])
         if wanted:
             self.state.save(self.server_round, model.state_dict())
-            self.state.prune(wanted + 1)
+            # The server may go back by as many rounds as it has checkpoints.
+            self.state.prune(wanted + self.settings.server.keep_checkpoints)
 
 
 def _versions() -> str:

@@ -19,6 +19,7 @@ from common.storage import (
     DamagedFileError,
     flush_folder,
     make_folder,
+    read_facts,
     read_tensors,
     remove_unfinished,
     set_aside,
@@ -29,6 +30,9 @@ logger = logging.getLogger("moonflower")
 
 MINIMUM_KEPT = 2
 """A round that is run again after a crash needs the file before its own."""
+
+_ID = "experiment-id"
+"""Under which fact of a file the experiment's id stands."""
 
 _FILE_NAME = re.compile(r"round-(\d{6,})\.safetensors")
 
@@ -46,6 +50,8 @@ class ClientState:
         The node's state folder (``Folders.state``).
     experiment, client : str
         Names that the server and the node config gave; checked before they touch a path.
+    experiment_id : str
+        Tells this experiment from an earlier one of the same name, whose files are not used.
 
     Raises
     ------
@@ -53,7 +59,8 @@ class ClientState:
         A name can't be a folder.
     """
 
-    def __init__(self, folder: Path, experiment: str, client: str) -> None:
+    def __init__(self, folder: Path, experiment: str, client: str, experiment_id: str = "") -> None:
+        self._id = experiment_id
         self.folder = (
             folder / check_name(experiment, "experiment") / check_name(client, "client name")
         )
@@ -66,7 +73,8 @@ class ClientState:
         """Keep ``tensors`` as the result of ``server_round``, replacing those of an earlier try.
 
         Files of later rounds are deleted: they belong to a run that has since gone back to an
-        earlier checkpoint. Left here, they would outlive this one in :meth:`prune`.
+        earlier checkpoint. Left here, they would outlive this one in :meth:`prune`. So are files
+        of an earlier experiment of this name.
 
         Raises
         ------
@@ -74,13 +82,18 @@ class ClientState:
             The disk is full, read-only or failing. The files of other rounds are intact.
         """
         with _explained(self.path(server_round), "written"):
-            write_tensors(self.path(server_round), tensors, {"round": str(server_round)})
-            self._delete([later for later in self._rounds() if later > server_round])
+            facts = {"round": str(server_round), _ID: self._id}
+            write_tensors(self.path(server_round), tensors, facts)
+            stale = [each for each in self._rounds() if each > server_round or self._is_alien(each)]
+            self._delete(stale)
 
-    def newest_before(self, server_round: int, count: int) -> list[dict[str, Tensor]]:
+    def newest_before(
+        self, server_round: int, count: int, like: Mapping[str, Tensor] | None = None
+    ) -> list[dict[str, Tensor]]:
         """Return what was saved in the newest rounds earlier than ``server_round``.
 
-        A damaged file is set aside with a warning, and the one before it is used.
+        A damaged file is set aside with a warning, and the one before it is used.  A file of an
+        earlier experiment of this name is passed over.
 
         Parameters
         ----------
@@ -89,6 +102,8 @@ class ClientState:
             that is run again gives the same result.
         count : int
             At most so many.
+        like : Mapping[str, Tensor], optional
+            What the names and shapes have to be: those of the present model.
 
         Returns
         -------
@@ -98,7 +113,7 @@ class ClientState:
         Raises
         ------
         StateError
-            A file can't be read for another reason than its content.
+            A file can't be read for another reason than its content, or is of another model.
         """
         found: list[dict[str, Tensor]] = []
         with _explained(self.folder, "read"):
@@ -108,9 +123,18 @@ class ClientState:
                 if earlier >= server_round:
                     continue
                 try:
-                    found.append(read_tensors(self.path(earlier))[0])
+                    tensors, facts = read_tensors(self.path(earlier))
                 except DamagedFileError as error:
                     self._set_aside(earlier, error)
+                    continue
+                if facts.get(_ID, "") != self._id:
+                    logger.info(
+                        "%s is of an earlier experiment of this name and is not used",
+                        self.path(earlier),
+                    )
+                    continue
+                _check_fits(self.path(earlier), tensors, tensors if like is None else like)
+                found.append(tensors)
         return found
 
     def prune(self, keep: int) -> None:
@@ -166,6 +190,12 @@ class ClientState:
         matches = (_FILE_NAME.fullmatch(path.name) for path in self.folder.iterdir())
         return sorted((int(match[1]) for match in matches if match), reverse=True)
 
+    def _is_alien(self, server_round: int) -> bool:
+        try:
+            return read_facts(self.path(server_round)).get(_ID, "") != self._id
+        except DamagedFileError:
+            return False  # it is set aside when it is asked for
+
     def _delete(self, rounds: list[int]) -> None:
         for server_round in rounds:
             self.path(server_round).unlink(missing_ok=True)
@@ -180,6 +210,21 @@ class ClientState:
             logger.warning("%s. It could not be set aside (%s)", error, failure)
         else:
             logger.warning("%s. It was set aside as %s", error, aside.name)
+
+
+def _check_fits(path: Path, found: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+    shapes, wanted = ({name: list(t.shape) for name, t in each.items()} for each in (found, like))
+    differing = [
+        f"{name} is {shapes.get(name, 'missing')}, the model has {wanted.get(name, 'none')}"
+        for name in sorted(shapes.keys() | wanted.keys())
+        if shapes.get(name) != wanted.get(name)
+    ]
+    if differing:
+        shown = "; ".join(differing[:3]) + ("; and more" if len(differing) > 3 else "")
+        raise StateError(
+            f"{path} is of another model than this experiment's: {shown}. Give the experiment "
+            f"another name, or move {path.parent} away"
+        )
 
 
 @contextmanager

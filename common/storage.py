@@ -137,8 +137,7 @@ def unpack_tensors(blob: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise DamagedFileError("its SHA-256 differs from the one noted in it")
     try:
         tensors = safetensors.torch.load(blob)
-        header = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")])
-        note = json.loads(header["__metadata__"]["moonflower"][64:])
+        note = _note(blob[8 : 8 + _header_length(blob)])
         return {name: tensors[name] for name in note["order"]}, note["facts"]
     except (SafetensorError, ValueError, KeyError) as error:
         raise DamagedFileError(f"it can't be read ({error})") from error
@@ -169,6 +168,27 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return unpack_tensors(path.read_bytes())
     except DamagedFileError as error:
         raise DamagedFileError(f"{path} is damaged: {error}") from error
+
+
+def read_facts(path: Path) -> dict[str, str]:
+    """Return the facts of a file of :func:`write_tensors` without reading or checking its tensors.
+
+    Raises
+    ------
+    DamagedFileError
+        The head of the file is damaged; the message names the file.
+    OSError
+        The file is missing or can't be read.
+    """
+    with path.open("rb") as file:
+        length = _header_length(file.read(8))
+        if length > path.stat().st_size:
+            raise DamagedFileError(f"{path} is damaged: its header is longer than the file")
+        header = file.read(length)
+    try:
+        return dict(_note(header)["facts"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedFileError(f"{path} is damaged: it has no readable header") from error
 
 
 def set_aside(path: Path) -> Path:
@@ -237,6 +257,15 @@ def append_line(path: Path, text: str) -> None:
 def sha256(blob: bytes) -> str:
     """Return the SHA-256 of ``blob`` in hexadecimal."""
     return hashlib.sha256(blob).hexdigest()
+
+
+def _header_length(blob: bytes) -> int:
+    return int.from_bytes(blob[:8], "little")
+
+
+def _note(header: bytes) -> dict[str, Any]:
+    note: dict[str, Any] = json.loads(json.loads(header)["__metadata__"]["moonflower"][64:])
+    return note
 
 
 def _sha256_around_digest(blob: bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from pathlib import Path
 
 import torch
@@ -14,17 +15,20 @@ from common.config import Settings, SettingsError, parse_settings
 from common.data import DataError, ExampleSet, data_spec, load_server_test_set
 from common.models import SplitModel, build_model
 from common.node import Folders, choose_device
+from server_app.checkpoint import Checkpoint
+from server_app.errors import PERMANENT, OutputError, ResumeError
 from server_app.grid import Clock
-from server_app.loop import run_rounds
+from server_app.loop import run_rounds, why_over
 from server_app.phases import DivergedError, Federation, RoundFailedError
 from server_app.report import describe_accuracy
 from server_app.roster import Roster, StartError, gather
+from server_app.settings_file import SETTINGS_FILE
 from server_app.strategies import build_strategy
+from server_app.strategies.state import load_strategy_state
 from server_app.tracking import (
     BEST,
     FINAL,
     METRICS_FILE,
-    SETTINGS_FILE,
     ExperimentExistsError,
     Tracker,
     experiment_name,
@@ -41,8 +45,19 @@ EXPECTED_ERRORS = (
     RoundFailedError,
     DivergedError,
     ExperimentExistsError,
+    ResumeError,
+    OutputError,
 )
 """Errors whose message says all that a person needs."""
+
+PERMANENT_ERRORS = (
+    SettingsError,
+    DataError,
+    DivergedError,
+    ExperimentExistsError,
+    ResumeError,
+)
+"""Those of them that the same run would meet again."""
 
 
 @app.main()
@@ -56,7 +71,8 @@ def serve(grid: Grid, context: Context, clock: Clock) -> Path:
 
     Raises
     ------
-    SettingsError, DataError, StartError, RoundFailedError, DivergedError, ExperimentExistsError
+    SettingsError, DataError, StartError, RoundFailedError, DivergedError, ExperimentExistsError,
+    ResumeError, OutputError
         After logging the message. They reach Flower, which then marks the run as failed.
     """
     logs.install()
@@ -64,6 +80,8 @@ def serve(grid: Grid, context: Context, clock: Clock) -> Path:
         return _serve(grid, context, clock)
     except EXPECTED_ERRORS as error:
         log.error("%s", error)
+        if isinstance(error, PERMANENT_ERRORS):
+            error.args = (f"{error}\n{PERMANENT}",)
         raise
 
 
@@ -72,26 +90,51 @@ def _serve(grid: Grid, context: Context, clock: Clock) -> Path:
     settings = parse_settings(context.run_config)
     settings = settings.model_copy(update={"experiment": experiment_name(settings)})
     folders = Folders.find(context.node_config)
-    refuse_existing(folders.output / settings.experiment)
-    torch.set_num_threads(settings.train.cpu_threads)
-    device = choose_device()
     spec = data_spec(settings.data)
-    model = build_model(settings.model, spec, settings.seed).to(device)
-    test_set = _test_set(settings, folders, device, model)
+    with closing(Tracker(folders.output / settings.experiment, settings, spec)) as tracker:
+        checkpoint = None
+        if settings.resume:
+            checkpoint = tracker.reopen()
+        else:
+            refuse_existing(tracker.folder)
+        torch.set_num_threads(settings.train.cpu_threads)
+        device = choose_device()
+        model = build_model(settings.model, spec, settings.seed).to(device)
+        if checkpoint and _restored(tracker, checkpoint, model, settings):
+            return tracker.folder
+        test_set = _test_set(settings, folders, device, model)
+        roster = gather(grid, settings, clock)
+        _describe(roster)
+        strategy = build_strategy(settings, model, roster, device)
+        if checkpoint:
+            load_strategy_state(strategy, checkpoint.strategy)
+        tracker.begin(roster.clients)
+        arrays = records.to_arrays(records.shared_state(model, settings.model))
+        federation = Federation(settings, grid, roster, strategy, model, test_set, tracker, clock)
+        try:
+            run_rounds(federation, arrays, 1 + (checkpoint.server_round if checkpoint else 0))
+            _say_result(tracker)
+        finally:
+            _say_where(tracker.folder)
+        return tracker.folder
 
-    roster = gather(grid, settings, clock)
-    _describe(roster)
-    strategy = build_strategy(settings, model, roster, device)
-    tracker = Tracker(folders.output / settings.experiment, settings, spec)
-    tracker.begin(roster.clients)
-    arrays = records.to_arrays(records.shared_state(model, settings.model))
-    federation = Federation(settings, grid, roster, strategy, model, test_set, tracker, clock)
-    try:
-        run_rounds(federation, arrays)
-        _say_result(tracker)
-    finally:
-        _say_where(tracker.folder)
-    return tracker.folder
+
+def _restored(
+    tracker: Tracker, checkpoint: Checkpoint, model: SplitModel, settings: Settings
+) -> bool:
+    """Put a checkpoint into the tracker and the model; return whether no round is left."""
+    model.load_state_dict({**model.state_dict(), **checkpoint.arrays})
+    tracker.restore(checkpoint, model)
+    over = why_over(tracker, settings)
+    if not over:
+        log.info("going on after round %d", checkpoint.server_round)
+        return False
+    log.info("nothing is left to do: %s", over)
+    # It may have been killed just before.
+    tracker.write_final(model)
+    _say_result(tracker)
+    _say_where(tracker.folder)
+    return True
 
 
 def _test_set(
@@ -124,13 +167,11 @@ def _describe(roster: Roster) -> None:
 
 
 def _say_result(tracker: Tracker) -> None:
-    last, best = tracker.last, tracker.best
-    if last is None:
-        return
-    accuracy = ", ".join(describe_accuracy(last.global_model, last.clients)) or "not evaluated"
-    log.info("finished after round %d: %s", last.server_round, accuracy)
-    if best is not None and best.score is not None:
-        log.info("best: %s %.3f in round %d", *best.score, best.server_round)
+    last, best = tracker.lines[-1], tracker.best
+    accuracy = ", ".join(describe_accuracy(last["global"], last["clients"])) or "not evaluated"
+    log.info("finished after round %d: %s", last["round"], accuracy)
+    if best is not None:
+        log.info("best: %s %.3f in round %d", best.criterion, best.accuracy, best.server_round)
 
 
 def _say_where(folder: Path) -> None:

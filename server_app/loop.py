@@ -13,6 +13,7 @@ from dataclasses import replace
 from flwr.app import ArrayRecord
 
 from common import records
+from common.config import Settings
 from common.models import SplitModel
 from server_app import phases
 from server_app.alarms import alarms
@@ -20,6 +21,8 @@ from server_app.evaluation import evaluate_global
 from server_app.history import out_of_patience
 from server_app.phases import Federation
 from server_app.report import RoundReport
+from server_app.strategies.state import strategy_state
+from server_app.tracking import Tracker
 
 log = logging.getLogger("moonflower")
 
@@ -47,24 +50,29 @@ def run_rounds(federation: Federation, arrays: ArrayRecord, first_round: int = 1
     ------
     RoundFailedError, DivergedError
         From :mod:`server_app.phases`; the rounds before are on disk.
+    OutputError
+        The round could not be saved; the ones before are on disk.
     """
-    last_round = federation.settings.num_rounds
-    for server_round in range(first_round, last_round + 1):
+    settings, tracker = federation.settings, federation.tracker
+    for server_round in range(first_round, settings.num_rounds + 1):
         arrays, report = play_round(federation, arrays, server_round)
-        federation.tracker.write_round(report, federation.model)
+        tracker.write_round(report, federation.model, strategy_state(federation.strategy))
         log.info("%s", report.line())
-        early = _ends_early(federation)
-        if early:
-            log.info("the run ends early: %s", early)
-        if early or server_round == last_round:
-            federation.tracker.write_final(report, federation.model)
+        over = why_over(tracker, settings)
+        if over:
+            if server_round < settings.num_rounds:
+                log.info("the run ends early: %s", over)
+            tracker.write_final(federation.model)
             break
     return arrays
 
 
-def _ends_early(federation: Federation) -> str:
-    server = federation.settings.server
-    return out_of_patience(federation.tracker.history, server.stop_metric, server.patience)
+def why_over(tracker: Tracker, settings: Settings) -> str:
+    """Return why no round follows the last one written, or "" if one does."""
+    if tracker.lines and tracker.lines[-1]["round"] >= settings.num_rounds:
+        return f"all {settings.num_rounds} rounds have been played"
+    server = settings.server
+    return out_of_patience(tracker.history, server.stop_metric, server.patience)
 
 
 def play_round(

@@ -139,7 +139,7 @@ def _train_attempt(
     federation: Federation, arrays: ArrayRecord, server_round: int, names: Sequence[str]
 ) -> Attempt:
     settings = federation.settings
-    config = _config(settings, server_round)
+    config = _config(federation, server_round)
     decay = settings.train.learning_rate_decay ** (server_round - 1)
     config[records.LEARNING_RATE] = settings.train.learning_rate * decay
     messages: Iterable[Message] = []
@@ -242,7 +242,7 @@ def evaluate_clients(
     if not names:
         return None, None
     messages = federation.strategy.configure_evaluate(
-        server_round, arrays, _config(settings, server_round), _selected(federation, names)
+        server_round, arrays, _config(federation, server_round), _selected(federation, names)
     )
     gate = Gate(evaluate_rules(server_round, federation.model.num_classes))
     attempt = _ask(federation, messages, gate, server_round, _SMALL_AT_ONCE)
@@ -290,8 +290,14 @@ def _selected(federation: Federation, names: Sequence[str]) -> SelectedGrid:
     return SelectedGrid(federation.grid, federation.roster.node_ids(names))
 
 
-def _config(settings: Settings, server_round: int) -> ConfigRecord:
-    return ConfigRecord({records.ROUND: server_round, records.EXPERIMENT: settings.experiment})
+def _config(federation: Federation, server_round: int) -> ConfigRecord:
+    return ConfigRecord(
+        {
+            records.ROUND: server_round,
+            records.EXPERIMENT: federation.settings.experiment,
+            records.EXPERIMENT_ID: federation.tracker.experiment_id,
+        }
+    )
 
 
 def _metrics(reply: Message) -> MetricRecord:

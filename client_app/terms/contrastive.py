@@ -72,8 +72,9 @@ class Contrastive:
         self._mu = float(config[records.MOON_MU])  # type: ignore[arg-type]
         self._temperature = float(config[records.MOON_TEMPERATURE])  # type: ignore[arg-type]
         count = int(config[records.MOON_BUFFER_SIZE])  # type: ignore[arg-type]
-        previous = instruction.state.newest_before(instruction.server_round, count)
-        self._frozen = [frozen_copy(model, state) for state in (model.state_dict(), *previous)]
+        now = model.state_dict()
+        previous = instruction.state.newest_before(instruction.server_round, count, like=now)
+        self._frozen = [frozen_copy(model, state) for state in (now, *previous)]
         self._cached: Tensor | None = None
         if instruction.settings.data.augmentation == "none":
             # In batches of one size whether the set is resident or not: how much memory is free

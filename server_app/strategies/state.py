@@ -17,12 +17,13 @@ from flwr.serverapp.strategy import FedAvgM, MultiKrum, Strategy
 from flwr.serverapp.strategy.fedopt import FedOpt
 from torch import Tensor
 
+from server_app.errors import ResumeError
 from server_app.strategies.wrapper import Wrapper
 
 State = dict[str, Tensor]
 
 
-class StrategyStateError(ValueError):
+class StrategyStateError(ResumeError):
     """Saved state does not belong to this strategy; the message names what does not fit."""
 
 

@@ -13,12 +13,12 @@ from common.data import data_spec
 from common.models import SplitModel, build_model, load_facts, load_model
 from server_app.query import Client
 from server_app.report import Participation, RoundReport
+from server_app.settings_file import versions
 from server_app.tracking import (
     ExperimentExistsError,
     Tracker,
     experiment_name,
     refuse_existing,
-    versions,
 )
 from tests.settings import make_settings
 
@@ -78,8 +78,8 @@ def test_settings_json_has_settings_versions_and_clients(tracker: Tracker) -> No
 
 
 def test_every_round_is_one_line_of_strict_json(tracker: Tracker) -> None:
-    tracker.write_round(report(1, 0.5), model_of(1.0))
-    tracker.write_round(report(2, None), model_of(2.0))
+    tracker.write_round(report(1, 0.5), model_of(1.0), {})
+    tracker.write_round(report(2, None), model_of(2.0), {})
 
     def refuse(constant: str) -> None:
         pytest.fail(f"{constant} is not JSON")
@@ -92,7 +92,7 @@ def test_every_round_is_one_line_of_strict_json(tracker: Tracker) -> None:
 
 def test_best_is_the_first_of_the_most_accurate_rounds(tracker: Tracker) -> None:
     for server_round, accuracy in enumerate([0.5, 0.8, None, 0.8, 0.7], start=1):
-        tracker.write_round(report(server_round, accuracy), model_of(float(server_round)))
+        tracker.write_round(report(server_round, accuracy), model_of(float(server_round)), {})
     assert weight_in(tracker.folder / "best") == 2.0
     facts = load_facts(tracker.folder / "best")
     assert tracker.best is not None
@@ -101,13 +101,14 @@ def test_best_is_the_first_of_the_most_accurate_rounds(tracker: Tracker) -> None
 
 
 def test_final_is_the_last_model_with_its_facts(tracker: Tracker) -> None:
-    tracker.write_final(report(9, 0.7), model_of(9.0))
+    tracker.write_round(report(9, 0.7), model_of(9.0), {})
+    tracker.write_final(model_of(9.0))
     assert weight_in(tracker.folder / "final") == 9.0
     assert load_facts(tracker.folder / "final")["algorithm"] == SETTINGS.algorithm
 
 
 def test_without_any_evaluation_there_is_no_best(tracker: Tracker) -> None:
-    tracker.write_round(report(1, None), model_of(1.0))
+    tracker.write_round(report(1, None), model_of(1.0), {})
     assert not (tracker.folder / "best").exists()
 
 

@@ -1,0 +1,234 @@
+"""Checkpoints: all that a run needs to go on after a round as if nothing had happened.
+
+``<experiment>/checkpoints/round-000012/`` holds ``model.safetensors`` (the arrays on the wire),
+``strategy.safetensors`` (what wrappers and aggregator remember), ``history.jsonl`` (the lines of
+``metrics.jsonl`` up to this round) and ``checkpoint.json`` with the checksums of all.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from common.storage import (
+    UNFINISHED,
+    DamagedFileError,
+    flush_folder,
+    make_folder,
+    pack_tensors,
+    read_json,
+    set_aside,
+    sha256,
+    unpack_tensors,
+    write_bytes,
+    write_json,
+)
+from server_app.errors import ResumeError
+
+log = logging.getLogger("moonflower")
+
+FORMAT = 1
+DESCRIPTION = "checkpoint.json"
+MODEL = "model.safetensors"
+STRATEGY = "strategy.safetensors"
+HISTORY = "history.jsonl"
+
+_ROUND = re.compile(r"round-(\d{6,})")
+_ASIDE = re.compile(r"round-\d{6,}\.damaged-\d+")
+
+
+@dataclass(frozen=True)
+class Best:
+    """The round whose model is in ``best/``.
+
+    Attributes
+    ----------
+    server_round : int
+    criterion : str
+        What it was chosen by, as ``global accuracy``.
+    accuracy : float
+        In [0, 1].
+    """
+
+    server_round: int
+    criterion: str
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run at the end of a round.
+
+    Attributes
+    ----------
+    server_round : int
+        From 1.
+    arrays : Mapping[str, Tensor]
+        The global model as it travels, in the order of the model.
+    strategy : Mapping[str, Tensor]
+        :func:`server_app.strategies.state.strategy_state`.
+    lines : Sequence[Mapping[str, Any]]
+        ``RoundReport.record()`` of every round up to this one, ascending.
+    best : Best or None
+        None before the first evaluation.
+    versions : Mapping[str, str]
+        Of the libraries that computed it.
+    """
+
+    server_round: int
+    arrays: Mapping[str, Tensor]
+    strategy: Mapping[str, Tensor]
+    lines: Sequence[Mapping[str, Any]]
+    best: Best | None
+    versions: Mapping[str, str]
+
+
+def json_lines(lines: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return ``lines`` as JSON Lines."""
+    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write ``checkpoint`` below ``folder``, whole or not at all.
+
+    All files are written into a folder beside it and forced to disk; then that takes its name.
+
+    Raises
+    ------
+    OSError
+        The disk is full, read-only or failing. Earlier checkpoints are intact.
+    """
+    make_folder(folder)
+    target = folder / f"round-{checkpoint.server_round:06d}"
+    new = folder / f".{target.name}.{secrets.token_hex(4)}{UNFINISHED}"
+    blobs = {
+        MODEL: pack_tensors(checkpoint.arrays, {}),
+        STRATEGY: pack_tensors(checkpoint.strategy, {}),
+        HISTORY: json_lines(checkpoint.lines),
+    }
+    try:
+        for name, blob in blobs.items():
+            write_bytes(new / name, blob)
+        write_json(new / DESCRIPTION, _describe(checkpoint, blobs))
+        if target.exists():  # left of a continuation that was given up
+            _remove(target)
+        # os.rename rather than Path.rename: tests put a failing disk in its place.
+        os.rename(new, target)  # noqa: PTH104
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    flush_folder(folder)
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """Return the newest whole checkpoint; None if there is no whole one.
+
+    A damaged one is set aside with a warning, and the one before is used. What a killed process
+    left unfinished is deleted: no other process may be writing here.
+
+    Raises
+    ------
+    OSError
+        A file can't be read for another reason than its content.
+    ResumeError
+        The newest was written by a newer version.
+    """
+    if not folder.is_dir():
+        return None
+    for unfinished in folder.glob(f".*{UNFINISHED}"):
+        shutil.rmtree(unfinished)
+    for server_round in _rounds(folder):
+        path = folder / f"round-{server_round:06d}"
+        try:
+            return _read(path)
+        except DamagedFileError as error:
+            aside = set_aside(path)
+            log.warning("%s. The checkpoint was set aside as %s", error, aside)
+    return None
+
+
+def has_damaged(folder: Path) -> bool:
+    """Return whether a damaged checkpoint was ever set aside here."""
+    return folder.is_dir() and any(_ASIDE.fullmatch(path.name) for path in folder.iterdir())
+
+
+def prune_checkpoints(folder: Path, keep: int) -> None:
+    """Delete all but the newest ``keep`` checkpoints; those set aside stay.
+
+    Raises
+    ------
+    OSError
+        One can't be deleted.
+    """
+    for server_round in _rounds(folder)[keep:]:
+        _remove(folder / f"round-{server_round:06d}")
+
+
+def _rounds(folder: Path) -> list[int]:
+    """Return the rounds that have a checkpoint, newest first."""
+    matches = (_ROUND.fullmatch(path.name) for path in folder.iterdir())
+    return sorted((int(match[1]) for match in matches if match), reverse=True)
+
+
+def _remove(path: Path) -> None:
+    # Out of sight first: half a checkpoint must not look like a damaged one.
+    doomed = path.with_name(f".{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
+    path.rename(doomed)
+    flush_folder(path.parent)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(doomed)
+
+
+def _describe(checkpoint: Checkpoint, blobs: Mapping[str, bytes]) -> dict[str, Any]:
+    best = checkpoint.best
+    facts = {
+        "format": FORMAT,
+        "round": checkpoint.server_round,
+        "best": best
+        and {"round": best.server_round, "criterion": best.criterion, "accuracy": best.accuracy},
+        "versions": dict(checkpoint.versions),
+        "files": {name: sha256(blob) for name, blob in blobs.items()},
+    }
+    return {**facts, "sha256": _digest(facts)}
+
+
+def _digest(facts: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(facts, sort_keys=True).encode())
+
+
+def _read(path: Path) -> Checkpoint:
+    try:
+        facts = read_json(path / DESCRIPTION)
+        if not isinstance(facts, dict) or facts.pop("sha256", None) != _digest(facts):
+            raise DamagedFileError(f"{path / DESCRIPTION} is damaged: its checksum differs")
+        if facts["format"] > FORMAT:
+            raise ResumeError(
+                f"{path} has format {facts['format']}, this version of Moonflower reads up to "
+                f"{FORMAT}: install the version that wrote it"
+            )
+        blobs = {name: (path / name).read_bytes() for name in facts["files"]}
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DamagedFileError(f"{path} is damaged: a file is missing ({error})") from error
+    for name, digest in facts["files"].items():
+        if sha256(blobs[name]) != digest:
+            raise DamagedFileError(f"{path / name} is damaged: its checksum differs")
+    best = facts["best"]
+    return Checkpoint(
+        server_round=facts["round"],
+        arrays=unpack_tensors(blobs[MODEL])[0],
+        strategy=unpack_tensors(blobs[STRATEGY])[0],
+        lines=[json.loads(line) for line in blobs[HISTORY].splitlines()],
+        best=best and Best(best["round"], best["criterion"], best["accuracy"]),
+        versions=facts["versions"],
+    )

@@ -1,0 +1,122 @@
+"""May this experiment be resumed, with these settings, by this process?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from common.config import Settings, flat
+from server_app.errors import NOTHING_TO_RESUME, NothingToResumeError, OutputError, ResumeError
+
+log = logging.getLogger("moonflower")
+
+FREE_TO_CHANGE = frozenset(
+    {
+        "resume",
+        "data.download",
+        "server.min-clients",
+        "server.start-timeout",
+        "server.round-deadline",
+        "server.straggler-grace",
+        "server.failure-policy",
+        "server.replies-in-memory-mb",
+        "server.patience",
+        "server.stop-metric",
+        "server.alarm-rounds",
+        "server.keep-checkpoints",
+    }
+)
+"""Settings that don't change what a round computes from the replies it has, only how long the
+server waits, when it gives up, and what it says and keeps. ``num-rounds`` may grow."""
+
+LOCK_SECONDS = 10.0
+"""A server that is being ended may need a moment."""
+
+
+@contextmanager
+def locked(folder: Path, timeout: float | None = None) -> Iterator[None]:
+    """Keep other servers out of an experiment's folder while the block runs.
+
+    The operating system releases the lock when a process dies.
+
+    Raises
+    ------
+    OutputError
+        Another process holds it, or the folder can't be written.
+    """
+    path = folder / ".lock"
+    seconds = LOCK_SECONDS if timeout is None else timeout
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout:
+        raise OutputError(
+            f"another server is working on experiment {folder.name!r} (it holds {path}): two at "
+            "once would mix their results. Wait until that run has ended, or stop it with "
+            "`flwr stop RUN_ID`"
+        ) from None
+    except OSError as error:
+        raise OutputError(f"{path} can't be locked: {error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def refuse_missing(folder: Path) -> None:
+    """Raise :class:`NothingToResumeError` if ``folder`` isn't there."""
+    if folder.is_dir():
+        return
+    # Folders only; the command line's logs lie beside them.
+    found = folder.parent.iterdir() if folder.parent.is_dir() else ()
+    known = sorted(path.name for path in found if path.is_dir())
+    shown = ", ".join(known[-20:]) or "none"
+    raise NothingToResumeError(
+        f"{NOTHING_TO_RESUME} no experiment {folder.name!r} in {folder.parent}. Those that are "
+        f"there: {shown}. Start it without resume=true"
+    )
+
+
+def check_settings(saved: Mapping[str, Any], settings: Settings) -> None:
+    """Refuse settings that would make another experiment of it.
+
+    Parameters
+    ----------
+    saved : Mapping[str, Any]
+        The settings that the experiment was started with, nested, from ``settings.json``.
+    settings : Settings
+        What is asked for now.
+
+    Raises
+    ------
+    ResumeError
+        Names every setting that differs and may not.
+    """
+    then, now = flat(saved), flat(settings.model_dump(by_alias=True))
+    for key in sorted(then.keys() ^ now.keys()):
+        log.warning(
+            "setting %s is %s: the experiment was started with another version of Moonflower",
+            key,
+            "new" if key in now else "gone",
+        )
+    changed = [
+        f"  {key}: started with {then[key]!r}, now {now[key]!r}"
+        for key in now
+        if key in then and then[key] != now[key] and not _may_change(key, then[key], now[key])
+    ]
+    if changed:
+        raise ResumeError(
+            f"experiment {settings.experiment!r} was started with other settings:\n"
+            + "\n".join(changed)
+            + "\nGive them as they were, or start another experiment. num-rounds may grow; free "
+            f"to change are {', '.join(sorted(FREE_TO_CHANGE - {'resume'}))}"
+        )
+
+
+def _may_change(key: str, then: Any, now: Any) -> bool:
+    return key in FREE_TO_CHANGE or (key == "num-rounds" and now > then)
