@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from common.evaluation import count_correct
 from flwr.app import MetricRecord
 
 from common import records
 from common.data import ExampleSet
+from common.evaluation import count_correct
 from common.models import SplitModel
 
 
