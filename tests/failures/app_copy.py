@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.failures.processes import SLOW, wait_until
 from tests.settings import ROOT
 
 _PLAN = '''"""Which faults strike: name, point, who, round, action; written by a test."""
@@ -57,6 +58,11 @@ class AppCopy:
     def struck(self, fault: Fault) -> bool:
         """Whether the fault has begun."""
         return (self.marks / fault.name).exists()
+
+    def wait_for(self, *faults: Fault) -> None:
+        """Wait until these faults have begun."""
+        for fault in faults:
+            wait_until(lambda: self.struck(fault), fault.name, SLOW)  # noqa: B023 (used at once)
 
     def release(self, fault: Fault) -> None:
         """Let a paused process go on."""

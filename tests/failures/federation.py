@@ -17,11 +17,9 @@ import safetensors.torch
 from torch import Tensor
 
 from scripts.moonflower.run_config import as_toml
-from tests.failures.processes import Group, wait_until
+from tests.failures.processes import SLOW, Group, wait_until
 
 CONNECTION = "test"
-SLOW = 300.0
-"""Seconds that anything may take on a busy machine before a test gives up."""
 
 
 def free_port() -> int:
@@ -51,6 +49,16 @@ class Run:
     def wait(self, seconds: float = SLOW) -> float:
         """Wait until the run is over."""
         return wait_until(lambda: not self.group.alive, "the end", seconds, self._dump)
+
+    def wait_for_round(self, server_round: int) -> float:
+        """Wait until the round is in ``metrics.jsonl``; return how long it took, in seconds."""
+        return wait_until(
+            lambda: self._written() >= server_round, f"round {server_round}", SLOW, self._dump
+        )
+
+    def _written(self) -> int:
+        file = self.experiment / "metrics.jsonl"
+        return file.read_bytes().count(b"\n") if file.is_file() else 0
 
     def final(self) -> dict[str, Tensor]:
         """Return the final model's tensors."""
@@ -104,7 +112,9 @@ class Federation:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of every process."""
-        env = {k: v for k, v in os.environ.items() if not k.startswith("MOONFLOWER_")}
+        # Compiled modules are kept, as on any other machine: every message starts Python anew.
+        dropped = ("MOONFLOWER_", "PYTHONDONTWRITEBYTECODE")
+        env = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
         return env | {
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]]),
             "FLWR_HOME": str(self.folder / "home"),
@@ -155,7 +165,6 @@ class Federation:
         pairs = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
         command = ["flower-supernode", "--insecure", "--superlink", self.address]
         command += ["--port", str(free_port()), "--node-config", pairs]
-        # Connecting backs off up to 20 s between two attempts, unless told to be quick.
         group.start([*prefix, *command], self.environment())
 
     def state(self, index: int) -> Path:

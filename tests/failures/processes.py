@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MARK = "MOONFLOWER_TEST_GROUP"
+SLOW = 900.0
+"""Seconds that anything may take on a busy machine before a test gives up."""
 
 
 def wait_until(

@@ -47,17 +47,17 @@ SETTINGS: dict[str, Any] = {
 
 
 class _Grid(InProcessGrid):
-    """Some instructions get lost on their way; some nodes come later."""
+    """Some instructions get lost on their way; some nodes are not there for a time."""
 
     lost: Collection[tuple[int, int]] = ()
-    joins: Mapping[int, int] = {}
+    away: Collection[tuple[int, int]] = ()
     begun = 0
 
     def get_node_ids(self) -> Iterable[int]:
         return [
             node_id
             for node_id, (index, _) in self.nodes.items()
-            if self.joins.get(index, 0) <= self.begun + 1
+            if (index, self.begun + 1) not in self.away
         ]
 
     def _deliver(self, instruction: Message) -> None:
@@ -76,7 +76,7 @@ def reference(
     clients: int = CLIENTS,
     lost: Collection[tuple[int, int]] = (),
     faults: Iterable[Fault] = (),
-    joins: Mapping[int, int] | None = None,
+    away: Collection[tuple[int, int]] = (),
 ) -> dict[str, Tensor]:
     """Run both apps here and return the final model.
 
@@ -91,8 +91,8 @@ def reference(
         (client, round): the client never hears of that round, and remembers nothing of it.
     faults : Iterable[Fault]
         What happens to replies; the client has trained and remembers it.
-    joins : Mapping[int, int], optional
-        From client to the round in which it is first there.
+    away : Collection[tuple[int, int]]
+        (client, round): the client is offline when that round begins.
     """
     run_config = make_run_config(**settings)
     context = Context(RUN_ID, SERVER_NODE, {}, RecordDict(), run_config)
@@ -100,7 +100,7 @@ def reference(
     clock = FakeClock().clock()
     with task_identity(), mock.patch.dict(os.environ, {"MOONFLOWER_HOME": str(folder)}):
         grid = _Grid(client_app, simulated(clients), run_config, faults, clock)
-        grid.lost, grid.joins = lost, joins or {}
+        grid.lost, grid.away = lost, away
         experiment = serve(grid, context, clock)
     return safetensors.torch.load_file(experiment / "final" / "model.safetensors")
 
