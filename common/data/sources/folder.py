@@ -130,6 +130,6 @@ def _read_image(path: Path, shape: tuple[int, int, int]) -> NDArray[Any]:
                     "resized: convert them, or change data.image-shape"
                 )
             pixels = np.asarray(image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels]))
-    except (OSError, UnidentifiedImageError, SyntaxError) as error:
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:
         raise DataError(f"{path} can't be read as an image: {error}") from error
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)

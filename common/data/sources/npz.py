@@ -9,6 +9,7 @@ those of ``data.image-shape``. ``y`` is whole numbers from 0, ``[n]`` or ``[n, 1
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
             images, labels = archive["x"], archive["y"]
     except DataError:
         raise
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} can't be read as a NumPy archive: {error}") from error
     return Arrays(_images(images, data_spec(settings).shape, path), _labels(labels, path))
 

@@ -83,6 +83,16 @@ def test_a_file_that_is_no_image_is_named(folders: Folders) -> None:
         load(site("folder"), folders)
 
 
+def test_an_image_that_would_unpack_to_gigabytes_is_named(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_images(folders.data / "train", "ape cat")
+    # Pillow refuses an image of more than twice this many pixels: these have 30.
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    with pytest.raises(DataError, match=r"can't be read as an image: .*decompression bomb"):
+        load(site("folder"), folders)
+
+
 def test_16_bit_images_are_refused(folders: Folders) -> None:
     write_images(folders.data / "train", "ape cat")
     Image.new("I;16", (5, 6)).save(folders.data / "train" / "cat" / "deep.png")

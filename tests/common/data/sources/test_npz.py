@@ -77,6 +77,17 @@ def test_a_file_that_is_no_archive_is_refused(folders: Folders) -> None:
         load(site("npz"), folders)
 
 
+def test_a_damaged_compressed_archive_is_refused(folders: Folders) -> None:
+    path = folders.data / "train.npz"
+    noise = np.random.default_rng(0).integers(0, 256, (50, 6, 5), dtype=np.uint8)
+    np.savez_compressed(path, x=noise, y=np.zeros(50, dtype=np.int64))
+    whole = path.read_bytes()
+    for position in range(60, 600, 60):  # in the compressed images
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 255]) + whole[position + 1 :])
+        with pytest.raises(DataError, match=r"train\.npz can't be read as a NumPy archive"):
+            load(site("npz"), folders)
+
+
 def test_a_site_without_npz_is_told_where_it_was_looked_for(folders: Folders) -> None:
     with pytest.raises(DataError, match=r"train\.npz or data\.npz.*data-dir") as caught:
         load(site("npz"), folders)
