@@ -12,6 +12,7 @@ import torch
 from common.config import SettingsError, check_name
 
 HOME_VARIABLE = "MOONFLOWER_HOME"
+DEVICE_VARIABLE = "MOONFLOWER_DEVICE"
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Node:
 
 def choose_device(wanted: str = "") -> torch.device:
     """Return the wanted device (or ``MOONFLOWER_DEVICE``), else CUDA where there is one."""
-    wanted = wanted or os.environ.get("MOONFLOWER_DEVICE", "")
+    wanted = wanted or os.environ.get(DEVICE_VARIABLE, "")
     if not wanted:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from common.config import Settings, parse_settings
+from common.config import Settings, flat, parse_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -14,18 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def default_run_config() -> dict[str, Any]:
     """Return pyproject's run config, flat, as Flower hands it to the apps."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    return flatten(config)
-
-
-def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Turn nested tables into dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
+    return flat(config)
 
 
 def make_run_config(**overrides: Any) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from common.config import flat
+
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = ROOT / "scripts" / "presets"
 
@@ -13,15 +15,4 @@ PRESETS = ROOT / "scripts" / "presets"
 def default_run_config() -> dict[str, Any]:
     """Return ``[tool.flwr.app.config]`` of pyproject.toml, flat (``{"moon.mu": 1.0}``)."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return flatten(project["tool"]["flwr"]["app"]["config"])
-
-
-def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Turn nested tables into dotted keys, as Flower does."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
+    return flat(project["tool"]["flwr"]["app"]["config"])

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.config import Settings, SettingsError, parse_settings
-from scripts.moonflower.repository import PRESETS, default_run_config, flatten
+from common.config import Settings, SettingsError, flat, parse_settings
+from scripts.moonflower.repository import PRESETS, default_run_config
 from server_app.tracking import experiment_name
 
 DEFAULT_CLIENTS = 10
@@ -116,7 +116,7 @@ def read_preset(name: str) -> dict[str, Any]:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return flatten(tomllib.loads(path.read_text(encoding="utf-8")))
+        return flat(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path} can't be read as TOML: {error}") from None
 
@@ -151,10 +151,10 @@ def _value(text: str) -> Any:
         return text
 
 
-def as_toml(flat: dict[str, Any]) -> str:
+def as_toml(settings: dict[str, Any]) -> str:
     """Write flat settings as TOML: a JSON string, number or boolean is a TOML one as well."""
     lines = (
         f"{json.dumps(key)} = {json.dumps(value, ensure_ascii=False)}\n"
-        for key, value in flat.items()
+        for key, value in settings.items()
     )
     return "".join(lines)

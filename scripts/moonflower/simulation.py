@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.node import DEVICE_VARIABLE
 from scripts.moonflower.interruption import raising_on_signals
 from scripts.moonflower.processes import adopt_orphans, end_descendants
 from scripts.moonflower.repository import ROOT
@@ -43,6 +44,17 @@ class Machine:
     actors: int
     gpus_per_client: float = 0.0
 
+    def variables(self) -> dict[str, str]:
+        """Return the environment that tells the app of folders and device.
+
+        Without GPUs for the clients, the server computes on the CPU as well: Ray hides GPUs from
+        its actors only, and a server on a GPU would change the bits of a CPU run.
+        """
+        found = {name: str(folder) for name, folder in self.folders.items()}
+        if not self.gpus_per_client:
+            found[DEVICE_VARIABLE] = os.environ.get(DEVICE_VARIABLE, "cpu")
+        return found
+
 
 def default_actors(clients: int, cpu_threads: int) -> int:
     """Return how many clients to train at once: as many as this process has cores for."""
@@ -75,7 +87,7 @@ def simulate(plan: Plan, machine: Machine, log: Path, show: Callable[[str], None
     adopt_orphans()
     with raising_on_signals(), scratch_folder() as scratch:
         try:
-            superlink = start_superlink(scratch, environment(scratch, machine.folders))
+            superlink = start_superlink(scratch, environment(scratch, machine.variables()))
             run_id = _follow(superlink, _arguments(plan, machine, scratch), log, show)
             status, details = superlink.outcome(run_id)
         finally:

@@ -27,15 +27,15 @@ class SimulationError(RuntimeError):
     """The simulation could not be started or did not complete."""
 
 
-def environment(scratch: Path, folders: Mapping[str, Path]) -> dict[str, str]:
+def environment(scratch: Path, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of everything that is started.
 
     Parameters
     ----------
     scratch : Path
         Holds Flower's home and Ray's sessions.
-    folders : Mapping[str, Path]
-        ``MOONFLOWER_*_DIR`` to folder.
+    variables : Mapping[str, str]
+        ``MOONFLOWER_*``: what the app is told of the machine.
     """
     env = dict(os.environ)
     env.pop("RAY_ADDRESS", None)  # it would join a cluster that somebody else runs
@@ -52,7 +52,7 @@ def environment(scratch: Path, folders: Mapping[str, Path]) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONUNBUFFERED": "1",  # a line of progress is shown when it is printed
     }
-    return env | {name: str(folder) for name, folder in folders.items()}
+    return {**env, **variables}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from scripts.moonflower.commands import app
 from scripts.moonflower.session import _move_to_end
+from scripts.moonflower.simulation import Machine
 from scripts.moonflower.superlink import environment, read_outcome
 
 
@@ -78,12 +79,22 @@ def test_what_is_started_knows_its_folders_and_reports_nothing_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    env = environment(tmp_path, {"MOONFLOWER_OUTPUT_DIR": tmp_path / "out"})
+    machine = Machine({"MOONFLOWER_OUTPUT_DIR": tmp_path / "out"}, actors=1)
+    env = environment(tmp_path, machine.variables())
     assert env["MOONFLOWER_OUTPUT_DIR"] == str(tmp_path / "out")
     assert env["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
     assert env["FLWR_TELEMETRY_ENABLED"] == env["RAY_USAGE_STATS_ENABLED"] == "0"
     assert Path(env["FLWR_HOME"]).is_relative_to(tmp_path)
     assert "RAY_ADDRESS" not in env
+
+
+def test_a_run_without_gpus_for_its_clients_uses_none_for_its_server_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Machine({}, actors=1).variables() == {"MOONFLOWER_DEVICE": "cpu"}
+    assert Machine({}, actors=1, gpus_per_client=0.5).variables() == {}
+    monkeypatch.setenv("MOONFLOWER_DEVICE", "cuda:1")
+    assert Machine({}, actors=1).variables() == {"MOONFLOWER_DEVICE": "cuda:1"}
 
 
 @pytest.mark.parametrize(
