@@ -15,6 +15,7 @@ from common.data import load_server_test_set
 from common.evaluation import count_correct
 from common.models import SavedModelError, load_facts, load_model
 from common.node import Folders
+from common.storage import read_tensors
 from server_app.phases import RoundFailedError
 from tests.in_process.grid import FakeClock, Fault, fails, late, never, run_in_process, with_nan
 from tests.settings import make_settings
@@ -154,6 +155,20 @@ def test_local_buffers_never_travel(tmp_path: Path) -> None:
         folder = run_in_process({**overrides, "algorithm": "fedavg"}, 2, tmp_path / buffers)
         received[buffers] = lines_of(folder)[0]["bytes"]["received"]
     assert received["local"] < received["averaged"]
+
+
+def test_local_buffers_go_on_from_round_to_round(tmp_path: Path) -> None:
+    overrides = {**SHORT, **LOCAL_BUFFERS, "algorithm": "fedavg", "train.local-steps": 3}
+    run_in_process(overrides, 2, tmp_path)
+    kept = tmp_path / "moonflower" / "state" / "exp" / "client-0000"
+    counted = [
+        read_tensors(kept / f"round-00000{n}.safetensors")[0][
+            "encoder.features.1.num_batches_tracked"
+        ].item()
+        for n in (1, 2)
+    ]
+    # 3 steps a round, counted on from the client's own number.
+    assert counted == [3, 6]
 
 
 @pytest.mark.parametrize(
