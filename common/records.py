@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, Message, MessageType
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 
 from common.config import ModelSettings
 from common.models import SplitModel
+
+Record = TypeVar("Record", ArrayRecord, MetricRecord, ConfigRecord)
 
 QUERY = MessageType.QUERY
 TRAIN = MessageType.TRAIN
@@ -106,8 +117,17 @@ def size_in_bytes(messages: Iterable[Message]) -> int:
     for message in messages:
         if not message.has_content():
             continue
-        for arrays in message.content.array_records.values():
+        for arrays in of_type(message.content, ArrayRecord).values():
             total += sum(len(array.data) for array in arrays.values())
-        for config in message.content.config_records.values():
+        for config in of_type(message.content, ConfigRecord).values():
             total += sum(len(value) for value in config.values() if isinstance(value, bytes))
     return total
+
+
+def of_type(content: RecordDict, kind: type[Record]) -> dict[str, Record]:
+    """Return the records of one type by name.
+
+    ``RecordDict.array_records`` gives the same, but as a view that refers to itself: a whole
+    model would stay in memory until the garbage collector runs.
+    """
+    return {name: record for name, record in content.items() if isinstance(record, kind)}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from common import records
 from server_app.checks import (
@@ -133,7 +133,7 @@ class Gate:
         del reply.content[records.REPLY]
         self._admitted[name] = reply
         if self._rules.model is not None:
-            arrays = reply.content.array_records[records.ARRAYS]
+            arrays = records.of_type(reply.content, ArrayRecord)[records.ARRAYS]
             reply.content[records.ARRAYS] = self._keep(arrays)
         return ""
 
@@ -163,7 +163,7 @@ class Gate:
         return reason or (self._wrong_arrays(name, reply, rules.model) if rules.model else "")
 
     def _wrong_metrics(self, name: str, reply: Message) -> str:
-        metrics = reply.content.metric_records
+        metrics = records.of_type(reply.content, MetricRecord)
         if list(metrics) != [records.METRICS]:
             return f"needs exactly one MetricRecord {records.METRICS!r}, has {sorted(metrics)}"
         rules = self._rules
@@ -171,7 +171,7 @@ class Gate:
         return wrong_metrics(metrics[records.METRICS], rules.needed, rules.fewest_examples, most)
 
     def _wrong_arrays(self, name: str, reply: Message, rules: ModelRules) -> str:
-        found = reply.content.array_records
+        found = records.of_type(reply.content, ArrayRecord)
         if list(found) != [records.ARRAYS]:
             return f"needs exactly one ArrayRecord {records.ARRAYS!r}, has {sorted(found)}"
         arrays = found[records.ARRAYS]
@@ -219,7 +219,7 @@ def _unusable(reply: Message) -> str:
 
 
 def _wrong_round(reply: Message, server_round: int) -> str:
-    record = reply.content.config_records.get(records.REPLY)
+    record = records.of_type(reply.content, ConfigRecord).get(records.REPLY)
     answered = None if record is None else record.get(records.ROUND)
     if answered is None:
         return (
@@ -234,8 +234,7 @@ def _wrong_round(reply: Message, server_round: int) -> str:
 def _differ_from_majority(replies: Mapping[str, Message]) -> dict[str, str]:
     """Return why replies with unusual metrics are refused; in a tie the first name decides."""
     shapes = {
-        name: frozenset(metric_shape(reply.content.metric_records[records.METRICS]).items())
-        for name, reply in replies.items()
+        name: frozenset(metric_shape(_metrics(reply)).items()) for name, reply in replies.items()
     }
     if len(set(shapes.values())) <= 1:
         return {}
@@ -246,6 +245,10 @@ def _differ_from_majority(replies: Mapping[str, Message]) -> dict[str, str]:
         for name, shape in shapes.items()
         if shape != usual
     }
+
+
+def _metrics(reply: Message) -> MetricRecord:
+    return records.of_type(reply.content, MetricRecord)[records.METRICS]
 
 
 def _keys(items: frozenset[tuple[str, int | None]]) -> list[str]:

@@ -40,6 +40,9 @@ log = logging.getLogger("moonflower")
 _SMALL_AT_ONCE = 1000
 """Replies without arrays to pull together."""
 
+_SHARE_PULLED = 0.25
+"""Part of ``server.replies-in-memory-mb`` for replies that were just pulled; the rest waits."""
+
 
 class RoundFailedError(RuntimeError):
     """A round can't be finished; the message names each client's reason.
@@ -148,7 +151,7 @@ def _train_attempt(
         messages = federation.strategy.configure_train(
             server_round, arrays, config, _selected(federation, names)
         )
-    spool = Spool(federation.tracker.folder, settings.server.replies_in_memory_mb * MB)
+    spool = Spool(federation.tracker.folder, int((1 - _SHARE_PULLED) * _memory(federation)))
     rules = train_rules(
         server_round,
         arrays,
@@ -164,7 +167,11 @@ def _train_attempt(
 def _at_once(federation: Federation, arrays: ArrayRecord) -> int:
     """Return how many replies of the model's size may be pulled together."""
     size = sum(len(array.data) for array in arrays.values())
-    return max(1, federation.settings.server.replies_in_memory_mb * MB // max(size, 1))
+    return max(1, int(_SHARE_PULLED * _memory(federation) / max(size, 1)))
+
+
+def _memory(federation: Federation) -> int:
+    return federation.settings.server.replies_in_memory_mb * MB
 
 
 def _parameters(federation: Federation) -> frozenset[str]:
@@ -301,7 +308,7 @@ def _config(federation: Federation, server_round: int) -> ConfigRecord:
 
 
 def _metrics(reply: Message) -> MetricRecord:
-    return reply.content.metric_records[records.METRICS]
+    return records.of_type(reply.content, MetricRecord)[records.METRICS]
 
 
 def _num_examples(reply: Message) -> int:

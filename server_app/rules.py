@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
 
 from common import records
@@ -62,5 +62,9 @@ def evaluate_rules(server_round: int, num_classes: int) -> Rules:
             records.CLASS_TOTAL: num_classes,
         },
         fewest_examples=0,
-        further=lambda _, reply: wrong_evaluation(reply.content.metric_records[records.METRICS]),
+        further=_wrong_counts,
     )
+
+
+def _wrong_counts(client: str, reply: Message) -> str:
+    return wrong_evaluation(records.of_type(reply.content, MetricRecord)[records.METRICS])

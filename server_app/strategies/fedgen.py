@@ -107,7 +107,9 @@ class FedGen(Wrapper):
             if taken is not None:
                 usable.append(reply)
                 counts.append(taken)
-                heads.append(self._head(reply.content.array_records[records.ARRAYS]))
+                heads.append(
+                    self._head(records.of_type(reply.content, ArrayRecord)[records.ARRAYS])
+                )
         arrays, metrics = super().aggregate_train(server_round, usable)
         if arrays is not None and metrics is not None:
             for name, value in self._train(server_round, heads, torch.stack(counts)).items():
@@ -117,8 +119,8 @@ class FedGen(Wrapper):
     def why_not(self, client: str, reply: Message) -> str:
         """Return why the reply's label counts can't be those of ``client``, or ""."""
         held = self._clients.label_counts()[client]
-        examples = reply.content.metric_records[records.METRICS][records.NUM_EXAMPLES]
-        num_examples = int(cast(int, examples))
+        metrics = records.of_type(reply.content, MetricRecord)[records.METRICS]
+        num_examples = int(cast(int, metrics[records.NUM_EXAMPLES]))
         most_drawn = self._most_drawn(num_examples) if self._most_drawn else None
         return wrong_label_counts(_counts_in(reply), held, num_examples, most_drawn)
 

@@ -22,5 +22,5 @@ class UniformWeights(Wrapper):
         """Set every reply's ``num-examples`` to 1, in place, and aggregate."""
         replies = list(replies)
         for reply in replies:
-            reply.content.metric_records[records.METRICS][records.NUM_EXAMPLES] = 1
+            records.of_type(reply.content, MetricRecord)[records.METRICS][records.NUM_EXAMPLES] = 1
         return super().aggregate_train(server_round, replies)
