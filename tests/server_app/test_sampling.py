@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from server_app.sampling import choose_clients
+from server_app.sampling import choose_clients, without
 
 NAMES = [f"client-{index:04d}" for index in range(20)]
 
@@ -73,3 +73,10 @@ def test_the_choice_leaves_global_generators_alone() -> None:
     assert random.getstate() == states[0]
     assert torch.equal(torch.random.get_rng_state(), states[1])
     assert np.array_equal(np.random.get_state()[1], states[2])
+
+
+def test_those_that_failed_are_left_out_unless_too_few_would_be_left() -> None:
+    names = ("c", "a", "b")
+    assert without(frozenset(), names, at_least=1) == (["a", "b", "c"], [])
+    assert without({"b", "gone"}, names, at_least=2) == (["a", "c"], ["b"])
+    assert without({"b"}, names, at_least=3) == (["a", "b", "c"], [])
