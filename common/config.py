@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -28,6 +29,22 @@ ALGORITHMS = ("fedavg", "fedprox", "moon", "fedgen")
 SITE_SOURCES = ("folder", "npz")
 """Sources of which every node brings its own examples."""
 
+RESERVED_NAME = "prepared"
+"""An experiment can't be called so: prepared data have that place in the state folder."""
+
+LARGEST = 2**31 - 1
+
+_IMAGE_SHAPE = r"^([1-9][0-9]{0,3}x[1-9][0-9]{0,3}x[1-9][0-9]{0,3})?$"
+
+
+def _representable(value: int) -> int:
+    """Refuse numbers that Flower's run config or torch's sizes could not hold."""
+    if value > LARGEST:
+        raise ValueError(f"Input should be at most {LARGEST}")
+    return value
+
+
+Whole = Annotated[int, AfterValidator(_representable)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -75,10 +92,10 @@ class DataSettings(_Table):
     alpha: Positive = Field(
         description="Dirichlet concentration: the smaller, the less alike the clients."
     )
-    classes_per_client: Annotated[int, Field(ge=1)] = Field(
+    classes_per_client: Annotated[Whole, Field(ge=1)] = Field(
         description="Labels that one client holds when partition is `classes-per-client`."
     )
-    min_partition_size: Annotated[int, Field(ge=1)] = Field(
+    min_partition_size: Annotated[Whole, Field(ge=1)] = Field(
         description="A Dirichlet split is drawn again until every client has this many examples."
     )
     fraction: Fraction = Field(
@@ -96,11 +113,11 @@ class DataSettings(_Table):
         description="Training-time augmentation, on the device: reflection-padded random crop and "
         "horizontal flip."
     )
-    image_shape: Annotated[str, Field(pattern=r"^([1-9]\d*x[1-9]\d*x[1-9]\d*)?$")] = Field(
+    image_shape: Annotated[str, Field(pattern=_IMAGE_SHAPE)] = Field(
         description="Channels x height x width of `folder` and `npz` images, as `1x28x28`. Empty: "
         "what the built-in source has."
     )
-    num_classes: Annotated[int, Field(ge=0)] = Field(
+    num_classes: Annotated[Whole, Field(ge=0, le=65536)] = Field(
         description="Classes of `folder` and `npz` data. 0: what the built-in source has."
     )
     download: bool = Field(description="Whether torchvision may download a missing data set.")
@@ -147,7 +164,7 @@ class ModelSettings(_Table):
         description="Normalisation of the ResNets and `fedgen-cnn`: batch, or group (8 channels a "
         "group, or all where there are fewer)."
     )
-    projection_dim: Annotated[int, Field(ge=0)] = Field(
+    projection_dim: Annotated[Whole, Field(ge=0, le=65536)] = Field(
         description="Size of MOON's projection head at the end of the encoder (the papers use "
         "256). 0: no head."
     )
@@ -170,13 +187,13 @@ class ModelSettings(_Table):
 class TrainSettings(_Table):
     """``[train]``: a client's local training."""
 
-    local_epochs: Annotated[int, Field(ge=1)] = Field(
+    local_epochs: Annotated[Whole, Field(ge=1)] = Field(
         description="Passes over a client's data in one round."
     )
-    local_steps: Annotated[int, Field(ge=0)] = Field(
+    local_steps: Annotated[Whole, Field(ge=0)] = Field(
         description="Optimiser steps in one round instead of epochs. 0: use `local-epochs`."
     )
-    batch_size: Annotated[int, Field(ge=1)] = Field(description="Examples in one step.")
+    batch_size: Annotated[Whole, Field(ge=1)] = Field(description="Examples in one step.")
     drop_last: bool = Field(
         description="Drop the last, smaller batch of an epoch (unless it is the only one)."
     )
@@ -185,7 +202,7 @@ class TrainSettings(_Table):
     learning_rate_decay: Decay = Field(description="Factor on the learning rate per round.")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(description="Momentum of SGD.")
     weight_decay: NonNegative = Field(description="L2 penalty of the optimiser.")
-    cpu_threads: Annotated[int, Field(ge=1, le=256)] = Field(
+    cpu_threads: Annotated[Whole, Field(ge=1, le=256)] = Field(
         description="CPU threads of one client. Part of the experiment because sums over more "
         "threads round differently: the same number gives the same bits everywhere."
     )
@@ -204,15 +221,15 @@ class ServerSettings(_Table):
     fraction_evaluate: Annotated[float, Field(ge=0, le=1)] = Field(
         description="Part of the clients that evaluates in a round. 0: none."
     )
-    evaluate_every: Annotated[int, Field(ge=1)] = Field(
+    evaluate_every: Annotated[Whole, Field(ge=1)] = Field(
         description="Evaluate in every n-th round, and in the last."
     )
-    min_clients: Annotated[int, Field(ge=1)] = Field(
+    min_clients: Annotated[Whole, Field(ge=1)] = Field(
         description="Clients that must be connected before the run begins."
     )
     start_timeout: Positive = Field(description="Seconds to wait for `min-clients`.")
     round_deadline: Positive = Field(description="Seconds after which a round ends regardless.")
-    min_replies: Annotated[int, Field(ge=1)] = Field(
+    min_replies: Annotated[Whole, Field(ge=1)] = Field(
         description="Usable replies without which a round fails and the run stops."
     )
     straggler_grace: NonNegative = Field(
@@ -223,7 +240,7 @@ class ServerSettings(_Table):
         description="What a client without a usable reply does to the run: it goes on with the "
         "others, or it ends at the first such client, with the reason."
     )
-    exclude_rounds: Annotated[int, Field(ge=0)] = Field(
+    exclude_rounds: Annotated[Whole, Field(ge=0)] = Field(
         description="Rounds that a client is left out of after it gave no usable reply to a train "
         "instruction. 0: it is tried again in the next."
     )
@@ -235,11 +252,11 @@ class ServerSettings(_Table):
         description="What happens above `max-update-norm`: the reply is refused, or its change is "
         "scaled down to that norm."
     )
-    replies_in_memory_mb: Annotated[int, Field(ge=0)] = Field(
+    replies_in_memory_mb: Annotated[Whole, Field(ge=0)] = Field(
         description="Megabytes of train replies that the server keeps in memory; what goes beyond "
         "waits in a nameless file in the experiment's folder."
     )
-    patience: Annotated[int, Field(ge=0)] = Field(
+    patience: Annotated[Whole, Field(ge=0)] = Field(
         description="Evaluations without a better `stop-metric` after which the run ends early. "
         "0: never."
     )
@@ -249,11 +266,11 @@ class ServerSettings(_Table):
         description="What `patience` watches: accuracy or loss of the global model on the server's "
         "test set, or the clients' mean accuracy, that of the worst client, or their loss."
     )
-    alarm_rounds: Annotated[int, Field(ge=0)] = Field(
+    alarm_rounds: Annotated[Whole, Field(ge=0)] = Field(
         description="Rounds after which accuracy at the level of guessing raises an alarm. 0: "
         "never."
     )
-    keep_checkpoints: Annotated[int, Field(ge=1)] = Field(
+    keep_checkpoints: Annotated[Whole, Field(ge=1)] = Field(
         description="Checkpoints that the server keeps. With 2, a run can be resumed even when the "
         "newest one is damaged. Clients keep their models of as many more rounds."
     )
@@ -264,7 +281,7 @@ class ServerSettings(_Table):
     trim: Annotated[float, Field(ge=0, lt=0.5)] = Field(
         description="Part cut off at each end by FedTrimmedAvg."
     )
-    malicious_clients: Annotated[int, Field(ge=0)] = Field(
+    malicious_clients: Annotated[Whole, Field(ge=0)] = Field(
         description="Malicious clients that MultiKrum expects."
     )
 
@@ -280,7 +297,7 @@ class MoonSettings(_Table):
 
     mu: NonNegative = Field(description="Weight of the model-contrastive loss.")
     temperature: Positive = Field(description="Temperature tau of the contrastive loss.")
-    buffer_size: Annotated[int, Field(ge=1, le=16)] = Field(
+    buffer_size: Annotated[Whole, Field(ge=1, le=16)] = Field(
         description="Previous local models K that serve as negatives."
     )
 
@@ -291,8 +308,12 @@ class FedGenSettings(_Table):
     noise: Literal["normal", "uniform"] = Field(
         description="Noise of the generator: N(0, I) (paper) or uniform on [0, 1) (code)."
     )
-    noise_dim: Annotated[int, Field(ge=1)] = Field(description="Size of the noise vector.")
-    hidden_dim: Annotated[int, Field(ge=1)] = Field(description="Hidden units of the generator.")
+    noise_dim: Annotated[Whole, Field(ge=1, le=8192)] = Field(
+        description="Size of the noise vector."
+    )
+    hidden_dim: Annotated[Whole, Field(ge=1, le=8192)] = Field(
+        description="Hidden units of the generator."
+    )
     label_input: Literal["one-hot", "embedding"] = Field(
         description="How the generator sees the label."
     )
@@ -312,7 +333,7 @@ class FedGenSettings(_Table):
         description="What a client counts for p^(y): all its examples, or the batches it drew "
         "this round plus one (code)."
     )
-    start_round: Annotated[int, Field(ge=2)] = Field(
+    start_round: Annotated[Whole, Field(ge=2)] = Field(
         description="First round in which clients use the generator. It is first trained at the "
         "end of round 1."
     )
@@ -323,14 +344,14 @@ class FedGenSettings(_Table):
         description="Weight of KL between the output on real x and on G(y) (paper: 0, code: 10)."
     )
     decay: Decay = Field(description="Factor on alpha and beta per round (code: 0.98).")
-    batch_size: Annotated[int, Field(ge=1)] = Field(description="Generated examples per step.")
+    batch_size: Annotated[Whole, Field(ge=1)] = Field(description="Generated examples per step.")
     generator_learning_rate: Positive = Field(description="Learning rate of the generator's Adam.")
     generator_weight_decay: NonNegative = Field(description="Weight decay of the generator's Adam.")
     generator_learning_rate_decay: Decay = Field(
         description="Factor on the generator's learning rate per round."
     )
-    server_steps: Annotated[int, Field(ge=1)] = Field(description="Generator steps per round.")
-    server_batch_size: Annotated[int, Field(ge=2)] = Field(
+    server_steps: Annotated[Whole, Field(ge=1)] = Field(description="Generator steps per round.")
+    server_batch_size: Annotated[Whole, Field(ge=2)] = Field(
         description="Batch of a generator step; at least 2, for its BatchNorm."
     )
 
@@ -345,10 +366,10 @@ class Settings(_Table):
         description="Name of the folder that this run writes. Empty: made from the algorithm, the "
         "data set and the time. A name that exists is refused."
     )
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
+    seed: Annotated[Whole, Field(ge=0, lt=2**31)] = Field(
         description="Seed of everything random in the run."
     )
-    num_rounds: Annotated[int, Field(ge=1)] = Field(description="Rounds of training.")
+    num_rounds: Annotated[Whole, Field(ge=1)] = Field(description="Rounds of training.")
     resume: bool = Field(
         description="Go on with `experiment` after its newest whole checkpoint. The other settings "
         "have to be those it was started with; `num-rounds` may grow, and deadlines, timeouts and "
@@ -382,6 +403,8 @@ class Settings(_Table):
     @field_validator("experiment")
     @classmethod
     def _folder_name(cls, value: str) -> str:
+        if value == RESERVED_NAME:
+            raise ValueError("the state folder keeps prepared data under this name: choose another")
         return check_name(value, "experiment") if value else value
 
     @field_validator("resume")
@@ -401,8 +424,13 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in flat.items():
         *tables, leaf = key.split(".")
         node = tree
-        for table in tables:
-            node = node.setdefault(table, {})
+        for depth, table in enumerate(tables):
+            below = node.setdefault(table, {})
+            if not isinstance(below, dict):
+                # "moon.mu.x" beside "moon.mu": kept whole, it is refused as an unknown setting.
+                leaf = ".".join([*tables[depth:], leaf])
+                break
+            node = below
         node[leaf] = value
     return tree
 
@@ -446,6 +474,8 @@ def _explain(error: ValidationError) -> str:
             message = "unknown setting; docs/settings.md lists them all"
         elif problem["type"] == "missing":
             message = "missing; its default belongs in pyproject.toml"
+        elif problem["type"] == "model_type":
+            message = f"a table of settings, not a value; given was {problem['input']!r}"
         elif not isinstance(problem["input"], dict | BaseModel):
             message = f"{message}; given was {problem['input']!r}"
         lines.append(f"  {key}: {message}" if key else f"  {message}")

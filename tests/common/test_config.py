@@ -59,7 +59,14 @@ def test_problems_of_several_tables_and_of_several_settings_together_are_all_sai
         ({**NPZ, "data.image-shape": "0x28x28"}, "data.image-shape: "),
         ({**NPZ, "data.num-classes": 1}, "data.num-classes: source 'npz' needs"),
         ({"data.num-classes": 10}, "data.num-classes: source 'digits' has its own"),
+        ({**NPZ, "data.image-shape": "1x28x10000"}, "data.image-shape: "),
         ({"fedgen.start-round": 1}, "fedgen.start-round: Input should be greater than"),
+        ({"train.batch-size": 2**31}, "train.batch-size: Input should be at most 2147483647"),
+        ({"model.projection-dim": 70_000}, "model.projection-dim: Input should be less than or"),
+        ({"experiment": "prepared"}, "experiment: the state folder keeps prepared data"),
+        ({"moon.mu.x": 1}, "moon.mu.x: unknown setting"),
+        ({"algorithm.x.y": 1}, "algorithm.x.y: unknown setting"),
+        ({"moon": 5}, "moon: a table of settings, not a value; given was 5"),
     ],
 )
 def test_a_problem_names_the_setting_and_what_was_given(
