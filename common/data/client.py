@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from common.config import DataSettings, Settings
+from common.data.augmentation import check_croppable
 from common.data.errors import DataError
 from common.data.examples import ExampleSet, open_examples
 from common.data.partition_cache import load_partitions
@@ -47,9 +48,13 @@ def load_client_data(settings: Settings, node: Node) -> ClientData:
     Raises
     ------
     DataError
-        Missing or unusable data, no partition, or no examples for this client.
+        Missing or unusable data, images too small for the augmentation, no partition, or no
+        examples for this client.
     """
     data = settings.data
+    if data.augmentation == "crop-flip":
+        # Said when the client is asked who it is, not only when it first trains.
+        check_croppable(*data_spec(data).shape[1:])
     train = load_split(data, node.folders, "train")
     if train is None:
         raise DataError(f"source {data.source!r} has no training examples in {node.folders.data}")

@@ -43,7 +43,7 @@ def read_or_make(path: Path, read: Callable[[], _T], make: Callable[[], None]) -
     """
     try:
         return read()
-    except (FileNotFoundError, UnusableCacheError):
+    except (OSError, UnusableCacheError):
         pass  # looked at again under the lock: another process may be mending it right now
     from filelock import FileLock, Timeout
 

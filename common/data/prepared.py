@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from common.config import DataSettings
 from common.data.arrays import Arrays, checked
+from common.data.errors import DataError
 from common.data.files import UnusableCacheError, read_or_make, write_whole
 from common.data.sources import SOURCES, Split
 from common.data.spec import data_spec
@@ -50,7 +51,13 @@ def load_split(settings: DataSettings, folders: Folders, split: Split) -> Prepar
         Missing, unreadable or unusable examples.
     """
     source = SOURCES[settings.source]
-    identity = source.identity(settings, folders.data, split)
+    try:
+        identity = source.identity(settings, folders.data, split)
+    except OSError as error:
+        raise DataError(
+            f"the data folder {folders.data} can't be read: {error}. Mend its permissions, or "
+            "choose another with MOONFLOWER_DATA_DIR (data-dir of the node config)"
+        ) from error
     if identity is None:
         return None
     spec = data_spec(settings)

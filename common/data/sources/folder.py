@@ -59,17 +59,10 @@ def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
 
 
 def _class_folders(settings: DataSettings, folder: Path, split: Split) -> list[Path] | None:
-    root = folder / split
-    if not root.is_dir():
-        if split == "test":
-            return None
-        root = folder
-    reserved = {"train", "test"} if root == folder else set()
-    classes = sorted(
-        path
-        for path in (root.iterdir() if root.is_dir() else ())
-        if path.is_dir() and not path.name.startswith(".") and path.name not in reserved
-    )
+    root = folder / split if split == "test" else _train_root(folder)
+    if split == "test" and not root.is_dir():
+        return None
+    classes = _folders_in(root, reserved={"train", "test"} if root == folder else set())
     if not classes:
         raise DataError(
             f"no examples: looked in {folder} for train/<class>/ or <class>/ with images. Put them "
@@ -79,6 +72,18 @@ def _class_folders(settings: DataSettings, folder: Path, split: Split) -> list[P
     if split == "test":
         _check_same_classes(folder, classes)
     return classes
+
+
+def _train_root(folder: Path) -> Path:
+    return folder / "train" if (folder / "train").is_dir() else folder
+
+
+def _folders_in(root: Path, reserved: set[str]) -> list[Path]:
+    return sorted(
+        path
+        for path in (root.iterdir() if root.is_dir() else ())
+        if path.is_dir() and not path.name.startswith(".") and path.name not in reserved
+    )
 
 
 def _check_classes(root: Path, classes: list[Path], num_classes: int) -> None:
@@ -92,9 +97,7 @@ def _check_classes(root: Path, classes: list[Path], num_classes: int) -> None:
 
 
 def _check_same_classes(folder: Path, test_classes: list[Path]) -> None:
-    train_folder = folder / "train"
-    if not train_folder.is_dir():
-        return
+    train_folder = _train_root(folder)
     odd = sorted(path.name for path in test_classes if not (train_folder / path.name).is_dir())
     if odd:
         raise DataError(
@@ -112,7 +115,7 @@ def _image_files(class_folder: Path) -> list[Path]:
 
 
 def _read_image(path: Path, shape: tuple[int, int, int]) -> NDArray[Any]:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     channels, height, width = shape
     try:
@@ -130,6 +133,10 @@ def _read_image(path: Path, shape: tuple[int, int, int]) -> NDArray[Any]:
                     "resized: convert them, or change data.image-shape"
                 )
             pixels = np.asarray(image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels]))
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:
-        raise DataError(f"{path} can't be read as an image: {error}") from error
+    except DataError:
+        raise
+    except Exception as error:  # each of Pillow's decoders raises its own
+        raise DataError(
+            f"{path} can't be read as an image: {error}. Repair or remove it"
+        ) from error
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)

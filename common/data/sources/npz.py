@@ -8,8 +8,6 @@ those of ``data.image-shape``. ``y`` is whole numbers from 0, ``[n]`` or ``[n, 1
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -56,21 +54,32 @@ def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
     if path is None:
         raise DataError(f"{folder / _NAMES[split][0]} has disappeared; put it back and try again")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not {"x", "y"} <= set(archive.files):
-                raise DataError(
-                    f"{path}: arrays 'x' and 'y' are needed, found {sorted(archive.files)}"
-                )
-            images, labels = archive["x"], archive["y"]
+        # Opened here, since NumPy leaves the file open where it can't read the archive.
+        with path.open("rb") as file:
+            images, labels = _read(np.load(file, allow_pickle=False), path)
     except DataError:
         raise
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} can't be read as a NumPy archive: {error}") from error
+    except Exception as error:  # zipfile, zlib and NumPy's parser each raise their own
+        raise DataError(
+            f"{path} can't be read as a NumPy archive: {error or type(error).__name__}. Write it "
+            "anew with np.savez(path, x=images, y=labels)"
+        ) from error
     return Arrays(_images(images, data_spec(settings).shape, path), _labels(labels, path))
 
 
 def _find(folder: Path, split: Split) -> Path | None:
     return next((folder / name for name in _NAMES[split] if (folder / name).is_file()), None)
+
+
+def _read(archive: Any, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise DataError(
+            f"{path} holds a single array: write it with np.savez(path, x=images, y=labels)"
+        )
+    if not {"x", "y"} <= set(archive.files):
+        raise DataError(f"{path}: arrays 'x' and 'y' are needed, found {sorted(archive.files)}")
+    # A member that is no array comes as bytes; as an array its type is refused.
+    return np.asarray(archive["x"]), np.asarray(archive["y"])
 
 
 def _images(images: NDArray[Any], shape: tuple[int, int, int], path: Path) -> NDArray[Any]:

@@ -75,8 +75,9 @@ def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
     # AssertionError: what torchvision raises for an MNIST file with a wrong header.
     except (OSError, RuntimeError, ValueError, AssertionError, EOFError, KeyError) as error:
         raise DataError(
-            f"data set {settings.source!r} in {folder / layout.folder} can't be read: {error}. "
-            "Delete that folder and lay it out anew, or fetch it with data.download=true"
+            f"data set {settings.source!r} in {folder / layout.folder} can't be read: "
+            f"{error or type(error).__name__}. Delete that folder, then lay it out anew or fetch "
+            "it with data.download=true"
         ) from error
     if images.ndim == 3:
         images = images[:, None]

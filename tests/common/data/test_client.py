@@ -203,6 +203,15 @@ def test_a_mapped_client_holds_the_same_examples(
 # the server
 
 
+def test_images_too_small_for_the_augmentation_are_refused_before_training(
+    folders: Folders, make_node: MakeNode
+) -> None:
+    # At most the height of 4 is too small; no data are needed to say so.
+    settings = site_settings(image_shape="1x4x9", augmentation="crop-flip")
+    with pytest.raises(DataError, match="these are 4x9"):
+        load_client_data(settings, make_node(None, None))
+
+
 def test_the_server_has_the_whole_test_set(synthetic_mnist: Folders) -> None:
     examples = load_server_test_set(mnist(), synthetic_mnist, CPU)
     assert examples is not None

@@ -166,6 +166,26 @@ def test_a_full_disk_is_reported_with_the_folder_and_leaves_no_part(
     assert list(cache_folder(folders).iterdir()) == []
 
 
+def test_a_file_where_the_state_folder_should_be_is_reported(folders: Folders) -> None:
+    write_npz(folders)
+    folders.state.write_text("not a folder")
+    with pytest.raises(DataError, match=r"can't be kept in .*MOONFLOWER_STATE_DIR"):
+        load(folders)
+
+
+def test_a_data_folder_that_can_not_be_read_is_named(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_args: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    source = prepared_module.SOURCES["npz"]
+    monkeypatch.setitem(prepared_module.SOURCES, "npz", type(source)(forbidden, source.decode))
+    with pytest.raises(DataError, match=r"can't be read: .*Permission denied") as caught:
+        load(folders)
+    assert str(folders.data) in str(caught.value)
+
+
 def test_a_process_that_waits_too_long_for_another_says_so(
     folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:

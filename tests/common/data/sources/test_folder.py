@@ -62,6 +62,15 @@ def test_other_class_folders_in_the_test_set_are_refused(folders: Folders) -> No
         load(site("folder"), folders, "test")
 
 
+def test_other_class_folders_in_the_test_set_of_a_flat_layout_are_refused(
+    folders: Folders,
+) -> None:
+    write_images(folders.data, "ape cat")
+    write_images(folders.data / "test", "ape dog")
+    with pytest.raises(DataError, match="lacks: dog"):
+        load(site("folder"), folders, "test")
+
+
 @pytest.mark.parametrize(
     ("size", "mode", "found"), [((6, 5), "L", "1x5x6"), ((5, 6), "RGB", "3x6x5")]
 )
@@ -76,10 +85,17 @@ def test_an_image_of_another_shape_is_named(
     assert str(odd) in str(caught.value)
 
 
-def test_a_file_that_is_no_image_is_named(folders: Folders) -> None:
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("broken.png", b"no image"),
+        ("broken.ppm", b"P5 5M 6 255 "),  # Pillow raises a ValueError
+    ],
+)
+def test_a_file_that_is_no_image_is_named(folders: Folders, name: str, content: bytes) -> None:
     write_images(folders.data / "train", "ape cat")
-    (folders.data / "train" / "cat" / "broken.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"broken\.png can't be read as an image"):
+    (folders.data / "train" / "cat" / name).write_bytes(content)
+    with pytest.raises(DataError, match=rf"{name} can't be read as an image"):
         load(site("folder"), folders)
 
 

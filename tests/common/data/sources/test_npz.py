@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,43 @@ def test_npz_that_no_model_can_train_on_is_refused(
 def test_a_file_that_is_no_archive_is_refused(folders: Folders) -> None:
     (folders.data / "train.npz").write_bytes(b"PK\x03\x04 this is not a zip file")
     with pytest.raises(DataError, match=r"train\.npz can't be read as a NumPy archive"):
+        load(site("npz"), folders)
+
+
+def test_a_single_array_is_refused_with_what_to_write_instead(folders: Folders) -> None:
+    with (folders.data / "train.npz").open("wb") as file:
+        np.save(file, GOOD)
+    with pytest.raises(DataError, match=r"holds a single array.*np\.savez"):
+        load(site("npz"), folders)
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        (b"no array", r"'x' is \|S8; allowed are"),
+        # An unfinished header: NumPy's parser raises a tokenize.TokenError.
+        (b"\x93NUMPY\x01\x00\x07\x00((((((\n", "can't be read as a NumPy archive"),
+    ],
+)
+def test_a_member_that_is_no_array_is_refused(
+    folders: Folders, member: bytes, message: str
+) -> None:
+    with (folders.data / "train.npz").open("wb") as file:
+        np.savez(file, y=LABELS)
+    with zipfile.ZipFile(folders.data / "train.npz", "a") as archive:
+        archive.writestr("x.npy", member)
+    with pytest.raises(DataError, match=message):
+        load(site("npz"), folders)
+
+
+def test_an_archive_that_claims_more_than_memory_is_refused(folders: Folders) -> None:
+    header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (10000000000000, 6, 5)}\n"
+    claim = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    with (folders.data / "train.npz").open("wb") as file:
+        np.savez(file, y=LABELS)
+    with zipfile.ZipFile(folders.data / "train.npz", "a") as archive:
+        archive.writestr("x.npy", claim)
+    with pytest.raises(DataError, match="can't be read as a NumPy archive"):
         load(site("npz"), folders)
 
 
