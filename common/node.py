@@ -15,6 +15,28 @@ HOME_VARIABLE = "MOONFLOWER_HOME"
 DEVICE_VARIABLE = "MOONFLOWER_DEVICE"
 
 
+def expanded(path: str) -> Path:
+    """Return ``path`` as an absolute one, ``~`` replaced.
+
+    Raises
+    ------
+    SettingsError
+        There is no home folder to replace it by.
+    """
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise SettingsError(
+            f"the folder {path!r} can't be found: {error} Give a path without '~', or set HOME or "
+            f"{HOME_VARIABLE}"
+        ) from None
+
+
+def home_folder() -> Path:
+    """Return ``MOONFLOWER_HOME``, or ``~/.moonflower``."""
+    return expanded(os.environ.get(HOME_VARIABLE) or "~/.moonflower")
+
+
 @dataclass(frozen=True)
 class Folders:
     """Where this machine keeps data, client state and results.
@@ -35,13 +57,18 @@ class Folders:
 
     @classmethod
     def find(cls, node_config: Mapping[str, object] | None = None) -> Folders:
-        """Return the folders of this machine; nothing is created."""
+        """Return the folders of this machine; nothing is created.
+
+        Raises
+        ------
+        SettingsError
+            A folder lies in a home that can't be found.
+        """
         config = node_config or {}
-        home = Path(os.environ.get(HOME_VARIABLE) or Path.home() / ".moonflower")
 
         def folder(name: str) -> Path:
             chosen = config.get(f"{name}-dir") or os.environ.get(f"MOONFLOWER_{name.upper()}_DIR")
-            return Path(str(chosen)).expanduser().absolute() if chosen else home / name
+            return expanded(str(chosen)) if chosen else home_folder() / name
 
         return cls(data=folder("data"), state=folder("state"), output=folder("output"))
 
@@ -101,18 +128,28 @@ def choose_device(wanted: str = "") -> torch.device:
     wanted = wanted or os.environ.get(DEVICE_VARIABLE, "")
     if not wanted:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(wanted)
-    except RuntimeError:
-        raise SettingsError(
-            f"device {wanted!r} is unknown: allowed are cpu, cuda and cuda:N"
-        ) from None
+    device = _parsed(wanted)
+    # torch knows more, such as "meta" and "xpu", which no part of the app is tested with.
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise SettingsError(f"device {wanted!r} is unknown: allowed are cpu, cuda and cuda:N")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise SettingsError(
             f"device {wanted!r} was asked for, but torch sees no CUDA device on this machine: "
             "use device=cpu, or install a CUDA build of torch and a driver"
         )
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise SettingsError(
+            f"device {wanted!r} was asked for, but torch sees {torch.cuda.device_count()} CUDA "
+            "devices on this machine, numbered from 0"
+        )
     return device
+
+
+def _parsed(device: str) -> torch.device | None:
+    try:
+        return torch.device(device)
+    except RuntimeError:
+        return None
 
 
 def _integer(node_config: Mapping[str, object], key: str) -> int | None:

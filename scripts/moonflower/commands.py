@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -18,11 +20,19 @@ app = typer.Typer(
 )
 
 BAD_SETTINGS = 2
+OUTPUT = "MOONFLOWER_OUTPUT_DIR"
+STATE = "MOONFLOWER_STATE_DIR"
 
 
 @app.callback()
 def _commands() -> None:
     """Keep the names of the commands, however many there are."""
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number.")
+    return value
 
 
 @app.command()
@@ -69,7 +79,10 @@ def simulate(
         typer.Option(min=1, help="Clients that train at once. Default: as many as cores."),
     ] = None,
     gpus_per_client: Annotated[
-        float, typer.Option(min=0.0, help="Part of a GPU for each, as 0.25. 0: on the CPU.")
+        float,
+        typer.Option(
+            min=0.0, callback=_finite, help="Part of a GPU for each, as 0.25. 0: on the CPU."
+        ),
     ] = 0.0,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole log.")] = False,
 ) -> None:
@@ -78,6 +91,7 @@ def simulate(
     Options come after the preset and -c, which come after the defaults in pyproject.toml.
     """
     from common.config import SettingsError
+    from common.node import expanded
     from scripts.moonflower.run_config import make_plan
     from scripts.moonflower.session import run
     from scripts.moonflower.simulation import Machine, default_actors
@@ -89,26 +103,38 @@ def simulate(
         "seed": seed,
         "experiment": experiment,
     }
-    output = _folder(output_dir, "MOONFLOWER_OUTPUT_DIR", ROOT / "output")
     try:
         plan = make_plan(preset, run_config or [], options, clients)
+        folders = {
+            OUTPUT: _writable(output_dir or os.environ.get(OUTPUT) or ROOT / "output"),
+            STATE: _writable(state_dir or os.environ.get(STATE) or ROOT / "state"),
+        }
+        if data_dir is not None:
+            folders["MOONFLOWER_DATA_DIR"] = expanded(str(data_dir))
         if not plan.settings.resume:
-            refuse_existing(output / plan.settings.experiment)
+            refuse_existing(folders[OUTPUT] / plan.settings.experiment)
     except (SettingsError, ExperimentExistsError) as error:
         typer.echo(f"moonflower: {error}", err=True)
         raise typer.Exit(BAD_SETTINGS) from None
-    folders = {
-        "MOONFLOWER_OUTPUT_DIR": output,
-        "MOONFLOWER_STATE_DIR": _folder(state_dir, "MOONFLOWER_STATE_DIR", ROOT / "state"),
-    }
-    if data_dir is not None:
-        folders["MOONFLOWER_DATA_DIR"] = data_dir.expanduser().absolute()
     chosen = actors or default_actors(plan.clients, plan.settings.train.cpu_threads)
     raise typer.Exit(run(plan, Machine(folders, chosen, gpus_per_client), verbose=verbose))
 
 
-def _folder(option: Path | None, variable: str, default: Path) -> Path:
-    return Path(option or os.environ.get(variable) or default).expanduser().absolute()
+def _writable(wanted: Path | str) -> Path:
+    """Return the folder as an absolute path, made where it was missing."""
+    from common.config import SettingsError
+    from common.node import expanded
+
+    folder = expanded(str(wanted))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise SettingsError(
+            f"nothing can be written to {folder}: {error}. Choose another folder with --output-dir "
+            "(results) and --state-dir (what clients keep)."
+        ) from None
+    return folder
 
 
 @app.command("settings-docs")

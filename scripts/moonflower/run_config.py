@@ -64,7 +64,7 @@ def make_plan(
     SettingsError
         Lists every problem of the whole run config.
     """
-    chosen = read_preset(preset) if preset else {}
+    chosen = {} if preset is None else read_preset(preset)
     explicit: dict[str, Any] = {}
     for text in run_config:
         explicit |= read_overrides(text)
@@ -83,6 +83,11 @@ def make_plan(
             f"server.min-clients = {settings.server.min_clients}, but --clients is {clients}: the "
             "run would wait for clients that never come. Leave server.min-clients out, or ask for "
             "more --clients."
+        )
+    if settings.server.min_replies > clients:
+        raise SettingsError(
+            f"server.min-replies = {settings.server.min_replies}, but there are {clients} clients: "
+            "every round would fail. Lower server.min-replies, or ask for more --clients."
         )
     if not settings.experiment:
         # The name is made here as well, so that the folder of the results is known.
@@ -141,7 +146,7 @@ def read_overrides(text: str) -> dict[str, Any]:
             "data.source=mnist, or the path of a TOML file. Repeat it for more, or separate pairs "
             "by spaces."
         )
-    return {key: _value(value) for key, value in pairs}
+    return flat({key: _value(value) for key, value in pairs})
 
 
 def _value(text: str) -> Any:

@@ -50,6 +50,8 @@ def test_a_client_is_named_by_node_config_environment_or_partition(
         ({"partition-id": -1}, "partition-id = -1: a whole number"),
         ({"partition-id": 0, "num-partitions": True}, "num-partitions = True"),
         ({"client-name": "a", "device": "gpu"}, "device 'gpu' is unknown"),
+        ({"client-name": "a", "device": "meta"}, "device 'meta' is unknown"),
+        ({"client-name": "a", "data-dir": "~nobody-of-this-name/x"}, "Give a path without '~'"),
     ],
 )
 def test_a_node_config_that_can_t_be_used_is_refused(config: dict[str, Any], message: str) -> None:
@@ -72,3 +74,22 @@ def test_cuda_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SettingsError, match="torch sees no CUDA device"):
         choose_device("cuda:1")
+
+
+def test_a_cuda_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device("cuda:1") == torch.device("cuda:1")
+    with pytest.raises(SettingsError, match="torch sees 2 CUDA devices"):
+        choose_device("cuda:2")
+
+
+def test_without_a_home_the_folders_may_all_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("MOONFLOWER_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    for name in ("DATA", "STATE", "OUTPUT"):
+        monkeypatch.setenv(f"MOONFLOWER_{name}_DIR", f"/there/{name}")
+    assert Folders.find().data == Path("/there/DATA")

@@ -14,8 +14,10 @@ from scripts.moonflower.superlink import environment, read_outcome
 
 
 @pytest.fixture(autouse=True)
-def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Make a run that is started after all an error."""
+    for folder in ("output", "state"):
+        monkeypatch.setenv(f"MOONFLOWER_{folder.upper()}_DIR", str(tmp_path / "made" / folder))
 
     def start(*_args: object, **_kwargs: object) -> int:
         raise AssertionError("a run was started")
@@ -42,9 +44,16 @@ def test_all_problems_are_listed_at_once_and_the_exit_code_is_2() -> None:
         (["-c", "model.name=magic"], "unknown model; allowed are"),
         (["--experiment", "../up"], "folder name"),
         (["--clients", "3", "-c", "server.min-clients=4"], "never come"),
+        (["--output-dir", "/dev/null/x"], "nothing can be written to /dev/null/x"),
+        (["--output-dir", "OUT", "--state-dir", "/dev/null"], "nothing can be written to /dev/nu"),
+        (["--output-dir", "~nobody-of-this-name/x"], "Give a path without '~'"),
+        (["--gpus-per-client", "nan"], "not a finite number"),
     ],
 )
-def test_each_problem_has_a_message_and_exit_code_2(arguments: list[str], message: str) -> None:
+def test_each_problem_has_a_message_and_exit_code_2(
+    arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    arguments = [str(tmp_path) if argument == "OUT" else argument for argument in arguments]
     result = CliRunner().invoke(app, ["simulate", *arguments])
     assert result.exit_code == 2
     assert message in result.stderr

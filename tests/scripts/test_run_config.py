@@ -30,6 +30,16 @@ def test_what_is_no_pair_is_refused_with_an_example(text: str) -> None:
         read_overrides(text)
 
 
+def test_an_inline_table_changes_only_what_it_names() -> None:
+    plan = make_plan(None, ["moon={mu=3}"], {}, None)
+    assert (plan.settings.moon.mu, plan.settings.moon.buffer_size) == (3.0, 1)
+
+
+def test_an_empty_name_of_a_preset_is_no_preset() -> None:
+    with pytest.raises(SettingsError, match="preset ''"):
+        make_plan("", [], {}, None)
+
+
 def test_a_path_of_a_toml_file_stands_for_its_settings(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('algorithm = "fedgen"\n[moon]\nmu = 2\n')
@@ -78,6 +88,11 @@ def test_all_clients_are_waited_for_unless_fewer_are_asked_for(
 def test_waiting_for_more_clients_than_there_are_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"min-clients = 6, but --clients is 5"):
         make_plan(None, ["server.min-clients=6"], {}, 5)
+
+
+def test_more_replies_than_clients_are_not_waited_for() -> None:
+    with pytest.raises(SettingsError, match=r"min-replies = 6, but there are 5 clients"):
+        make_plan(None, ["server.min-replies=6"], {}, 5)
 
 
 def test_a_wrong_type_of_min_clients_is_reported_and_not_replaced() -> None:
