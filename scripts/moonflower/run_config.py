@@ -17,6 +17,9 @@ from server_app.tracking import experiment_name
 DEFAULT_CLIENTS = 10
 MIN_CLIENTS = "server.min-clients"
 
+# All clients are there at once, but they answer only when Ray and its actors have started.
+SIMULATION = {"server.start-timeout": 300.0}
+
 # What `flwr run -c` accepts: space-separated pairs, values perhaps in quotes.
 _PAIR = re.compile(r"\s*([^\s=]+)\s*=\s*('[^']*'|\"[^\"]*\"|\S+)")
 
@@ -69,7 +72,7 @@ def make_plan(
     for text in run_config:
         explicit |= read_overrides(text)
     explicit |= {key: value for key, value in options.items() if value is not None}
-    overrides = chosen | explicit
+    overrides = SIMULATION | chosen | explicit
 
     given = clients is not None
     clients = clients or _clients_of(overrides.get(MIN_CLIENTS))

@@ -25,6 +25,12 @@ from scripts.moonflower.superlink import (
 
 _STARTED = re.compile(r"Successfully started run (\d+)")
 
+# Ray gives its own servers 30 seconds to start, in its code. On a machine that does much else they
+# may take longer. Nothing was trained then, so it is safe to begin again, and files that were read
+# once come faster.
+_RAY_TOO_SLOW = "The current node timed out during startup"
+RAY_ATTEMPTS = 3
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -85,15 +91,44 @@ def simulate(plan: Plan, machine: Machine, log: Path, show: Callable[[str], None
         On Ctrl-C, SIGTERM or SIGHUP.
     """
     adopt_orphans()
-    with raising_on_signals(), scratch_folder() as scratch:
+    with raising_on_signals():
+        for attempt in range(1, RAY_ATTEMPTS + 1):
+            result = _attempt(plan, machine, log, show)
+            if not result.ray_too_slow or attempt == RAY_ATTEMPTS:
+                break
+            show(
+                "moonflower WARNING Ray did not start within its 30 s; trying again "
+                f"(attempt {attempt + 1} of {RAY_ATTEMPTS})"
+            )
+    if result.status != "finished:completed":
+        raise SimulationError(
+            result.details.strip() or f"the run ended with the status {result.status!r}"
+        )
+
+
+@dataclass(frozen=True)
+class _Result:
+    status: str
+    details: str
+    ray_too_slow: bool
+
+
+def _attempt(plan: Plan, machine: Machine, log: Path, show: Callable[[str], None]) -> _Result:
+    """Run once, and end everything that was started."""
+    too_slow = False
+
+    def watch(line: str) -> None:
+        nonlocal too_slow
+        too_slow = too_slow or _RAY_TOO_SLOW in line
+        show(line)
+
+    with scratch_folder() as scratch:
         try:
             superlink = start_superlink(scratch, environment(scratch, machine.variables()))
-            run_id = _follow(superlink, _arguments(plan, machine, scratch), log, show)
-            status, details = superlink.outcome(run_id)
+            run_id = _follow(superlink, _arguments(plan, machine, scratch), log, watch)
+            return _Result(*superlink.outcome(run_id), ray_too_slow=too_slow)
         finally:
             end_descendants()
-    if status != "finished:completed":
-        raise SimulationError(details.strip() or f"the run ended with the status {status!r}")
 
 
 def _arguments(plan: Plan, machine: Machine, scratch: Path) -> list[str]:

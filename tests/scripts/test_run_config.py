@@ -85,6 +85,12 @@ def test_all_clients_are_waited_for_unless_fewer_are_asked_for(
     assert plan.settings.server.min_clients == expected_minimum
 
 
+def test_a_simulation_gives_ray_time_to_start_unless_told_otherwise() -> None:
+    assert make_plan(None, [], {}, None).settings.server.start_timeout == 300.0
+    plan = make_plan(None, ["server.start-timeout=5"], {}, None)
+    assert plan.settings.server.start_timeout == 5.0
+
+
 def test_waiting_for_more_clients_than_there_are_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"min-clients = 6, but --clients is 5"):
         make_plan(None, ["server.min-clients=6"], {}, 5)

@@ -143,6 +143,6 @@ def test_an_interrupted_run_leaves_nothing_running(runs: Runs, number: signal.Si
     process.send_signal(number)
     began = time.monotonic()
     out, _ = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
+    assert process.returncode == 128 + number, out
     assert f"stopped by {number.name}" in out
     assert time.monotonic() - began < 30
