@@ -249,3 +249,40 @@ def test_a_folder_that_can_not_be_created_is_explained(tmp_path: Path) -> None:
         pass
     with pytest.raises(StateError, match="can't be written"):
         state.save(1, model(1))
+
+
+def of_experiment(tmp_path: Path, experiment_id: str) -> ClientState:
+    return ClientState(tmp_path / "state", "trial", "site-a", experiment_id)
+
+
+def test_state_of_an_earlier_experiment_of_that_name_is_passed_over_and_said_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("moonflower"), "propagate", True)
+    caplog.set_level(logging.INFO, logger="moonflower")
+    for server_round in (1, 2):
+        of_experiment(tmp_path, "old").save(server_round, model(server_round))
+    new = of_experiment(tmp_path, "new")
+    assert new.newest_before(3, 2) == []
+    assert any("earlier experiment of this name" in line for line in caplog.messages)
+    assert values(of_experiment(tmp_path, "old").newest_before(3, 2)) == [2, 1], "still there"
+
+
+def test_saving_removes_what_an_earlier_experiment_left(tmp_path: Path) -> None:
+    for server_round in (1, 2, 7):
+        of_experiment(tmp_path, "old").save(server_round, model(server_round))
+    new = of_experiment(tmp_path, "new")
+    new.save(3, model(3.0))
+    assert files(new) == ["round-000003.safetensors"]
+
+
+def test_a_file_of_another_model_is_refused_with_what_differs(tmp_path: Path) -> None:
+    state = state_of(tmp_path, 1)
+    state.newest_before(2, 1, like=model(5.0))  # other values are fine
+    larger = {**model(1.0), "weight": torch.zeros(3)}
+    with pytest.raises(StateError, match=r"weight is \[2\], the model has \[3\]") as caught:
+        state.newest_before(2, 1, like=larger)
+    assert str(state.path(1)) in str(caught.value)
+    with pytest.raises(StateError, match=r"bias is missing, the model has \[1\]"):
+        state.newest_before(2, 1, like={**model(1.0), "bias": torch.zeros(1)})
+    assert values(state.newest_before(2, 1)) == [1], "the file is left alone"

@@ -19,6 +19,7 @@ from common.storage import (
     DamagedFileError,
     append_line,
     pack_tensors,
+    read_facts,
     read_json,
     read_tensors,
     remove_unfinished,
@@ -263,3 +264,20 @@ def test_a_line_with_a_line_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="line end"):
         append_line(tmp_path / "a", "one\ntwo")
     assert not (tmp_path / "a").exists()
+
+
+@timeless
+@given(any_tensors, any_facts)
+def test_facts_can_be_read_without_the_tensors(
+    tmp_path_factory: pytest.TempPathFactory, tensors: dict[str, Tensor], facts: dict[str, str]
+) -> None:
+    path = tmp_path_factory.mktemp("facts") / "file"
+    write_tensors(path, tensors, facts)
+    assert read_facts(path) == facts
+
+
+@pytest.mark.parametrize("blob", [b"", b"\xff" * 8, b"\x02" + b"\0" * 7 + b"{}", b"x" * 500])
+def test_facts_of_something_else_are_damage(tmp_path: Path, blob: bytes) -> None:
+    (tmp_path / "file").write_bytes(blob)
+    with pytest.raises(DamagedFileError, match="file is damaged"):
+        read_facts(tmp_path / "file")

@@ -1,0 +1,89 @@
+"""What a client keeps, seen through both apps."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from common.models import load_model
+from common.storage import read_tensors
+from tests.in_process.grid import run_in_process
+
+SHORT = {
+    "algorithm": "moon",
+    "num-rounds": 2,
+    "train.local-epochs": 1,
+    "data.fraction": 0.3,
+    "experiment": "exp",
+}
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the final model's state dict."""
+    return load_model(folder / "final").state_dict()
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    """Return metrics.jsonl."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_client_whose_disk_fails_says_so_and_keeps_its_former_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    real = getattr(os, call)
+    kept = tmp_path / "moonflower" / "state" / "exp" / "client-0001"
+
+    def failing(target: Any, *args: Any) -> Any:
+        path = str(Path(f"/proc/self/fd/{target}").readlink() if call == "fsync" else target)
+        if str(kept) in path and "round-000002" in path:
+            raise OSError(number, os.strerror(number))
+        return real(target, *args)
+
+    monkeypatch.setattr(os, call, failing)
+    folder = run_in_process(SHORT, 2, tmp_path)
+    second = lines_of(folder)[1]
+    assert second["participants"] == ["client-0000"]
+    assert os.strerror(number) in second["refused"]["client-0001"]
+    assert "round-000002" in second["refused"]["client-0001"]
+    assert {path.name for path in kept.iterdir()} - {".lock"} == {"round-000001.safetensors"}
+    read_tensors(kept / "round-000001.safetensors")  # whole
+
+
+def test_state_of_a_deleted_experiment_is_not_used_by_a_new_one_of_that_name(
+    tmp_path: Path,
+) -> None:
+    shutil.rmtree(run_in_process({**SHORT, "seed": 5}, 2, tmp_path / "used"))
+    reused = run_in_process({**SHORT, "seed": 6}, 2, tmp_path / "used")
+    fresh = run_in_process({**SHORT, "seed": 6}, 2, tmp_path / "fresh")
+    one, other = weights(reused), weights(fresh)
+    assert all(torch.equal(one[name], other[name]) for name in other)
+    assert lines_of(reused)[0]["train"]["moon"] == 0
+
+
+def test_state_of_another_model_is_an_error_of_that_client_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from client_app.state import ClientState
+
+    save = ClientState.save
+
+    def shrunk(self: ClientState, server_round: int, tensors: dict[str, torch.Tensor]) -> None:
+        if self.folder.name == "client-0001":
+            tensors = {name: tensor[:1] for name, tensor in tensors.items()}
+        save(self, server_round, tensors)
+
+    monkeypatch.setattr(ClientState, "save", shrunk)
+    second = lines_of(run_in_process(SHORT, 2, tmp_path))[1]
+    assert second["participants"] == ["client-0000"]
+    assert "is of another model" in second["refused"]["client-0001"]
+    assert "round-000001.safetensors" in second["refused"]["client-0001"]
