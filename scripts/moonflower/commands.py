@@ -137,6 +137,83 @@ def _writable(wanted: Path | str) -> Path:
     return folder
 
 
+@app.command("run")
+def run_on_superlink(
+    superlink: Annotated[
+        str | None,
+        typer.Argument(help="A SuperLink connection of Flower's config.toml. Default: its own."),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="A file in scripts/presets, without .toml; or a path to one."),
+    ] = None,
+    run_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--run-config",
+            "-c",
+            metavar="KEY=VALUE",
+            help="Any setting of docs/settings.md, as moon.mu=5. May be repeated.",
+        ),
+    ] = None,
+    experiment: Annotated[
+        str | None,
+        typer.Option(help="Name of the results' folder. Default: made from the time."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an experiment that exists.")
+    ] = False,
+    keep_going: Annotated[
+        bool,
+        typer.Option(
+            "--keep-going",
+            help="Submit it again with resume=true when the SuperLink or the ServerApp died.",
+        ),
+    ] = False,
+    max_restarts: Annotated[
+        int,
+        typer.Option(min=1, help="With --keep-going: tries in a row without a finished round."),
+    ] = 10,
+    federation_config: Annotated[
+        str, typer.Option(help="Passed on to flwr run: a simulation's number of SuperNodes.")
+    ] = "",
+    source: Annotated[Path, typer.Option("--app", help="Folder of the app.")] = ROOT,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole log.")] = False,
+) -> None:
+    """Train on a SuperLink: submit the run and watch it to its end."""
+    from common.config import SettingsError
+    from scripts.moonflower import keep_going as watching
+    from scripts.moonflower.flower import Flower
+    from scripts.moonflower.interruption import InterruptedRunError, raising_on_signals
+    from scripts.moonflower.progress import Progress
+    from scripts.moonflower.run_config import make_overrides
+
+    options = {"experiment": experiment, "resume": resume or None}
+    try:
+        overrides = make_overrides(preset, run_config or [], options)
+    except SettingsError as error:
+        typer.echo(f"moonflower: {error}", err=True)
+        raise typer.Exit(BAD_SETTINGS) from None
+    progress = Progress(lambda line: print(line, flush=True), verbose=verbose)
+    try:
+        with raising_on_signals():
+            code = watching.keep_going(
+                Flower(source.absolute(), superlink, federation_config),
+                overrides,
+                watching.Limits(max_restarts if keep_going else 0),
+                progress,
+                lambda text: typer.echo(f"moonflower: {text}", err=True),
+            )
+    except InterruptedRunError as error:
+        typer.echo(
+            f"moonflower: {error}; the run goes on without being watched. `flwr stop RUN_ID` ends "
+            f"it, --resume --experiment {overrides['experiment']} goes on with it later",
+            err=True,
+        )
+        raise typer.Exit(error.exit_code) from None
+    raise typer.Exit(code)
+
+
 @app.command("settings-docs")
 def settings_docs(
     check: Annotated[

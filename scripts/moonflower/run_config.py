@@ -99,6 +99,22 @@ def make_plan(
     return Plan(overrides, settings, clients)
 
 
+def make_overrides(
+    preset: str | None, run_config: Iterable[str], options: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the checked overrides of a run on a SuperLink, with a name for the experiment.
+
+    Parameters and errors are those of :func:`make_plan`, but nothing is made of the number of
+    clients: they are who connects.
+    """
+    overrides = {} if preset is None else read_preset(preset)
+    for text in run_config:
+        overrides |= read_overrides(text)
+    overrides |= {key: value for key, value in options.items() if value is not None}
+    settings = parse_settings(default_run_config() | overrides)
+    return {**overrides, "experiment": experiment_name(settings)}
+
+
 def _clients_of(wanted: object) -> int:
     """Return the number of clients that ``server.min-clients`` stands for; its default is 2."""
     return wanted if isinstance(wanted, int) and wanted > 2 else DEFAULT_CLIENTS
