@@ -38,3 +38,13 @@ def raising_on_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def signals_held_back() -> Iterator[None]:
+    """Let the block finish: a signal that arrives in it takes effect after it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from scripts.moonflower.interruption import signals_held_back
+
 LONGEST_PARENT = 18
 """A Unix socket's path holds at most 103 characters (macOS). Ray's own part,
 ``/ray/session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store.0``, takes up to 73 and
@@ -24,4 +26,5 @@ def scratch_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with signals_held_back():
+            shutil.rmtree(folder, ignore_errors=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.node import DEVICE_VARIABLE
-from scripts.moonflower.interruption import raising_on_signals
+from scripts.moonflower.interruption import raising_on_signals, signals_held_back
 from scripts.moonflower.processes import adopt_orphans, end_descendants
 from scripts.moonflower.repository import ROOT
 from scripts.moonflower.run_config import Plan, as_toml
@@ -128,7 +128,8 @@ def _attempt(plan: Plan, machine: Machine, log: Path, show: Callable[[str], None
             run_id = _follow(superlink, _arguments(plan, machine, scratch), log, watch)
             return _Result(*superlink.outcome(run_id), ray_too_slow=too_slow)
         finally:
-            end_descendants()
+            with signals_held_back():
+                end_descendants()
 
 
 def _arguments(plan: Plan, machine: Machine, scratch: Path) -> list[str]:

@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from scripts.moonflower.interruption import InterruptedRunError, raising_on_signals
+from scripts.moonflower.interruption import (
+    InterruptedRunError,
+    raising_on_signals,
+    signals_held_back,
+)
 from scripts.moonflower.processes import descendants
 from scripts.moonflower.scratch import LONGEST_PARENT, scratch_folder
 from tests.settings import ROOT
@@ -100,6 +104,20 @@ def test_a_second_signal_does_not_break_off_the_ending() -> None:
 
     with pytest.raises(InterruptedRunError, match="SIGTERM"), raising_on_signals():
         run()
+    assert ended
+
+
+def test_a_signal_while_ending_takes_effect_after_it() -> None:
+    ended = []
+
+    def end() -> None:
+        with signals_held_back():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.05)
+            ended.append(True)
+
+    with pytest.raises(InterruptedRunError, match="SIGTERM"), raising_on_signals():
+        end()
     assert ended
 
 
