@@ -13,7 +13,6 @@ from unittest import mock
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
-from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
@@ -115,7 +114,7 @@ class InProcessGrid(Grid):
 
     def __init__(
         self,
-        client_app: ClientApp,
+        client_app: Callable[[Message, Context], Message],
         node_configs: Sequence[Mapping[str, Any]],
         run_config: Mapping[str, Any] | None = None,
         faults: Iterable[Fault] = (),
@@ -243,6 +242,7 @@ def run_in_process(
     *,
     faults: Iterable[Fault] = (),
     clock: Clock | None = None,
+    client_app: Callable[[Message, Context], Message] | None = None,
 ) -> Path:
     """Run both apps and return the experiment's folder.
 
@@ -256,13 +256,15 @@ def run_in_process(
     faults : Iterable[Fault]
     clock : Clock, optional
         A fake one where a fault makes the server wait.
+    client_app : callable, optional
+        In place of Moonflower's.
     """
-    from client_app.app import app as client_app
+    from client_app.app import app
     from server_app.app import serve
 
     run_config = make_run_config(**{"server.min-clients": num_clients, **settings_overrides})
     context = Context(RUN_ID, SERVER_NODE, {}, RecordDict(), run_config)
     home = {"MOONFLOWER_HOME": str(tmp_path / "moonflower")}
     with task_identity(), mock.patch.dict(os.environ, home):
-        grid = InProcessGrid(client_app, simulated(num_clients), run_config, faults, clock)
+        grid = InProcessGrid(client_app or app, simulated(num_clients), run_config, faults, clock)
         return serve(grid, context, clock or Clock())
