@@ -37,6 +37,7 @@ def on_query(message: Message, context: Context) -> Message:
         {
             records.CLIENT_NAME: "",
             records.CLIENT_LABELS: [],
+            records.CLIENT_PARTITION: "",
             records.CLIENT_DEVICE: "",
             records.CLIENT_VERSIONS: _versions(),
             records.CLIENT_ERROR: "",
@@ -45,9 +46,12 @@ def on_query(message: Message, context: Context) -> Message:
     try:
         node = Node.from_config(context.node_config)
         answer[records.CLIENT_NAME] = node.name
-        data = load_client_data(parse_settings(context.run_config), node)
+        settings = parse_settings(context.run_config)
+        data = load_client_data(settings, node)
         answer[records.CLIENT_LABELS] = data.label_counts.tolist()
         answer[records.CLIENT_DEVICE] = str(node.device)
+        if not settings.data.is_site_data:
+            answer[records.CLIENT_PARTITION] = f"{node.partition_id} of {node.num_partitions}"
     except (SettingsError, DataError) as error:
         answer[records.CLIENT_ERROR] = str(error)
     return Message(RecordDict({records.CLIENT: answer}), reply_to=message)

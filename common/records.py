@@ -55,6 +55,8 @@ TRAIN_SECONDS = "train-seconds"
 # Keys of CLIENT
 CLIENT_NAME = "name"
 CLIENT_LABELS = "examples-per-label"
+CLIENT_PARTITION = "partition"
+"""Share of a partitioned data set, as "3 of 10"; empty for a site with data of its own."""
 CLIENT_DEVICE = "device"
 CLIENT_VERSIONS = "versions"
 CLIENT_ERROR = "error"

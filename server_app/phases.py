@@ -179,7 +179,7 @@ def _parameters(federation: Federation) -> frozenset[str]:
 
 
 def _failure(federation: Federation, attempt: Attempt, server_round: int) -> str:
-    reasons = explain(attempt.reasons) or "  no client is connected"
+    reasons = explain(attempt.reasons) or f"  {len(federation.roster.names)} clients are connected"
     return (
         f"round {server_round} failed twice: {len(attempt.replies)} usable replies, "
         f"server.min-replies is {federation.settings.server.min_replies}.\n{reasons}\n"

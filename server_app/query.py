@@ -35,6 +35,8 @@ class Client:
         Flower's number for the connection; changes with every restart of the SuperNode.
     examples_per_label : tuple[int, ...]
         Training examples, of length ``num_classes``.
+    partition : str
+        Its share of a partitioned data set, as "3 of 10"; empty for a site with data of its own.
     device, versions : str
         For the records only.
     """
@@ -42,6 +44,7 @@ class Client:
     name: str
     node_id: int
     examples_per_label: tuple[int, ...]
+    partition: str = ""
     device: str = ""
     versions: str = ""
 
@@ -120,6 +123,7 @@ def _sort_in(answers: Answers, node_id: int, reply: Message, num_classes: int) -
             name=name,
             node_id=node_id,
             examples_per_label=tuple(int(n) for n in counts),  # type: ignore[union-attr]
+            partition=str(described.get(records.CLIENT_PARTITION, "")),
             device=str(described.get(records.CLIENT_DEVICE, "")),
             versions=str(described.get(records.CLIENT_VERSIONS, "")),
         )

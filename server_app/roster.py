@@ -226,8 +226,32 @@ def _check(answers: Answers, settings: Settings) -> None:
             "'client-name=\"site-a\"'. A SuperNode that was just restarted counts twice for "
             "about a minute: then try again."
         )
+    _check_partitions(answers.clients)
     silent = {f"node {node_id}": reason for node_id, reason in answers.silent.items()}
     if silent:
         log.warning("without %d nodes:\n%s", len(silent), explain(silent))
     if len(answers.clients) < settings.server.min_clients:
         raise StartError(f"{_too_few(len(answers.clients), settings)}\n{explain(silent)}")
+    if len(answers.clients) < settings.server.min_replies:
+        raise StartError(
+            f"server.min-replies is {settings.server.min_replies}, and {len(answers.clients)} "
+            "clients are connected: no round could succeed. Start more SuperNodes, or lower "
+            "server.min-replies."
+        )
+
+
+def _check_partitions(clients: list[Client]) -> None:
+    """Refuse shares that overlap: their examples would count twice."""
+    shares: dict[str, list[str]] = {}
+    for client in clients:
+        if client.partition:
+            shares.setdefault(client.partition, []).append(client.name)
+    twice = {share: names for share, names in shares.items() if len(names) > 1}
+    splits = {share.split(" of ")[-1] for share in shares}
+    if twice or len(splits) > 1:
+        listed = "; ".join(f"{share}: {', '.join(names)}" for share, names in shares.items())
+        raise StartError(
+            f"the clients' shares of the data set overlap (partition-id of num-partitions): "
+            f"{listed}. Every SuperNode needs a partition-id of its own, and all the same "
+            "num-partitions."
+        )

@@ -99,6 +99,23 @@ def test_two_clients_of_one_name_are_refused_with_the_name(fake: FakeClock) -> N
     assert "client-name" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "shares", [("0 of 2", "0 of 2"), ("0 of 2", "1 of 3")], ids=["the same share", "other splits"]
+)
+def test_shares_of_the_data_that_overlap_are_refused(
+    fake: FakeClock, shares: tuple[str, str]
+) -> None:
+    configs = [{"name": n, "partition": share} for n, share in zip("ab", shares, strict=True)]
+    with pytest.raises(StartError, match=rf"{shares[1]}.*partition-id of its own"):
+        gather(grid_of(fake, configs), settings_for(2), fake.clock())
+
+
+def test_more_replies_than_clients_are_refused_before_any_training(fake: FakeClock) -> None:
+    settings = settings_for(1, **{"server.min-replies": 3})
+    with pytest.raises(StartError, match=r"min-replies is 3, and 2 clients"):
+        gather(grid_of(fake, named("a", "b")), settings, fake.clock())
+
+
 def test_all_clients_with_an_error_are_listed_equal_reasons_once(fake: FakeClock) -> None:
     missing = named(*[f"c{n}" for n in range(5)], error="no MNIST in /data")
     configs = [*missing, *named("d", error="no disk"), *named("e")]

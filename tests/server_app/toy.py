@@ -23,6 +23,7 @@ def toy_client_app() -> ClientApp:
         answer = {
             records.CLIENT_NAME: config["name"],
             records.CLIENT_LABELS: [int(config.get("examples", 5)), *[0] * 9],
+            records.CLIENT_PARTITION: config.get("partition", ""),
             records.CLIENT_DEVICE: "cpu",
             records.CLIENT_VERSIONS: "",
             records.CLIENT_ERROR: config.get("error", ""),
