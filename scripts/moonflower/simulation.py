@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
+from common.config import SettingsError
 from common.node import DEVICE_VARIABLE
 from scripts.moonflower.interruption import raising_on_signals, signals_held_back
 from scripts.moonflower.processes import adopt_orphans, end_descendants
@@ -60,6 +63,30 @@ class Machine:
         if not self.gpus_per_client:
             found[DEVICE_VARIABLE] = os.environ.get(DEVICE_VARIABLE, "cpu")
         return found
+
+
+def check_gpus(per_client: float) -> None:
+    """Refuse a part of a GPU that Ray could give to no client of this machine.
+
+    Raises
+    ------
+    SettingsError
+        There are not so many GPUs, or it is neither below 1 nor a whole number.
+    """
+    if per_client == 0:
+        return
+    present = torch.cuda.device_count()
+    if not per_client <= present:  # a NaN is refused as well
+        raise SettingsError(
+            f"--gpus-per-client is {per_client:g}, but torch sees {present} CUDA devices on this "
+            "machine: leave it out to train on the CPU, or install a CUDA build of torch and a "
+            "driver"
+        )
+    if per_client > 1 and per_client != int(per_client):
+        raise SettingsError(
+            f"--gpus-per-client is {per_client:g}: Ray takes parts of one GPU, as 0.25, or whole "
+            "ones, as 2"
+        )
 
 
 def default_actors(clients: int, cpu_threads: int) -> int:

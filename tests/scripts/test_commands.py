@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from scripts.moonflower.commands import app
 from scripts.moonflower.session import _move_to_end
-from scripts.moonflower.simulation import Machine
+from scripts.moonflower.simulation import Machine, check_gpus
 from scripts.moonflower.superlink import environment, read_outcome
 
 
@@ -47,16 +47,27 @@ def test_all_problems_are_listed_at_once_and_the_exit_code_is_2() -> None:
         (["--output-dir", "/dev/null/x"], "nothing can be written to /dev/null/x"),
         (["--output-dir", "OUT", "--state-dir", "/dev/null"], "nothing can be written to /dev/nu"),
         (["--output-dir", "~nobody-of-this-name/x"], "Give a path without '~'"),
-        (["--gpus-per-client", "nan"], "not a finite number"),
+        (["--gpus-per-client", "nan"], "is nan, but torch sees 2 CUDA devices"),
+        (["--gpus-per-client", "3"], "is 3, but torch sees 2 CUDA devices"),
+        (["--gpus-per-client", "1.5"], "or whole ones"),
     ],
 )
 def test_each_problem_has_a_message_and_exit_code_2(
-    arguments: list[str], message: str, tmp_path: Path
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     arguments = [str(tmp_path) if argument == "OUT" else argument for argument in arguments]
     result = CliRunner().invoke(app, ["simulate", *arguments])
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_parts_of_gpus_that_ray_can_give_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    for per_client in (0.0, 0.25, 1.0, 2.0):
+        check_gpus(per_client)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    check_gpus(0.0)
 
 
 def test_an_experiment_that_exists_is_refused(tmp_path: Path) -> None:
