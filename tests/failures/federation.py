@@ -186,12 +186,19 @@ class Federation:
 
     def submit(self, app: Path, settings: Mapping[str, Any]) -> Run:
         """Start ``flwr run``; the experiment's name must be among the settings."""
+        return self._follow(["flwr", "run", str(app), CONNECTION, "--stream"], settings)
+
+    def keep_going(self, app: Path, settings: Mapping[str, Any]) -> Run:
+        """Start ``moonflower run --keep-going``."""
+        command = ["moonflower", "run", CONNECTION, "--keep-going", "--app", str(app)]
+        return self._follow([*command, "--verbose"], settings)
+
+    def _follow(self, command: list[str], settings: Mapping[str, Any]) -> Run:
         name = f"run-{len(self._runs)}-{settings['experiment']}"
         group = self._group(name)
         toml = self.folder / f"{name}.toml"
         toml.write_text(as_toml(dict(settings)), encoding="utf-8")
-        command = ["flwr", "run", str(app), CONNECTION, "--stream", "-c", str(toml)]
-        group.start(command, self.environment())
+        group.start([*command, "-c", str(toml)], self.environment())
         self._runs.append(group)
         return Run(group, self.output / str(settings["experiment"]))
 

@@ -44,3 +44,19 @@ def test_a_server_app_killed_in_round_2_is_resumed_to_the_same_bits(
     assert "round 1/3" not in resumed.log, "only the round in progress is run again"
     assert [line["round"] for line in resumed.lines()] == [1, 2, 3]
     assert differences(resumed.final(), undisturbed) == []
+
+
+def test_a_run_that_is_kept_going_survives_a_server_app_that_is_killed(
+    federation: Federation,
+    undisturbed: dict[str, Tensor],
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    fault = Fault("waiting", "server", 2, "kill")
+    app = make_app(tmp_path, [fault])
+    run = federation.keep_going(app.folder, {**SETTINGS, "experiment": "kept-going"})
+    app.wait_for(fault)
+    record_property("seconds", run.wait_for_round(2))
+    run.wait()
+    assert run.log.count("round 1/3") == 1
+    assert differences(run.final(), undisturbed) == []

@@ -13,7 +13,7 @@ from tests.failures.processes import SLOW, wait_until
 from tests.failures.reference import SETTINGS, differences
 
 
-def test_a_run_is_resumed_to_the_same_bits_after_the_superlink_was_killed_and_restarted(
+def test_a_run_that_is_kept_going_survives_a_superlink_that_is_killed_and_restarted(
     make_federation: Callable[..., Federation],
     undisturbed: dict[str, Tensor],
     tmp_path: Path,
@@ -22,18 +22,17 @@ def test_a_run_is_resumed_to_the_same_bits_after_the_superlink_was_killed_and_re
     pause = Fault("training", "client-0001", 2, "pause")
     federation, app = make_federation(), make_app(tmp_path / "app", [pause])
     federation.start()
-    settings = {**SETTINGS, "experiment": "superlink-killed"}
-    run = federation.submit(app.folder, settings)
+    run = federation.keep_going(app.folder, {**SETTINGS, "experiment": "superlink-killed"})
     app.wait_for(pause)
     federation.superlink.kill_first()
     app.release(pause)
     wait_until(lambda: not federation.superlink.pids(), "the ServerApp's end", SLOW)
-    run.wait()
     federation.start_superlink()
-
-    resumed = federation.submit(app.folder, {**settings, "resume": True})
-    record_property("seconds", resumed.wait_for_round(2))
-    resumed.wait()
-    assert differences(resumed.final(), undisturbed) == []
-    assert federation.statuses()[0] == "finished:completed"
-    assert all(status.startswith("finished") for status in federation.statuses())
+    record_property("seconds", run.wait_for_round(2))
+    run.wait()
+    assert run.log.count("round 1/3") == 1
+    assert differences(run.final(), undisturbed) == []
+    newest, *older = federation.statuses()
+    assert newest == "finished:completed"
+    assert older
+    assert all(status.startswith("finished") for status in older)
