@@ -197,9 +197,9 @@ def wrong_label_counts(
             return f"its label counts are {counts}, but it had {list(held)} when it joined"
         return ""
     drawn = sum(counts) - classes
-    if min(counts) < 1 or drawn > most_drawn:
+    if min(counts) < 1 or not 1 <= drawn <= most_drawn:
         return (
-            f"its label counts are {counts}; they start at 1, and a round draws at most "
+            f"its label counts are {counts}; they start at 1, and a round draws 1 to "
             f"{most_drawn} examples"
         )
     strange = [label for label, had in enumerate(held) if had == 0 and counts[label] > 1]

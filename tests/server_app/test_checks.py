@@ -81,9 +81,10 @@ def test_counts_of_all_examples_add_up_to_num_examples(counts: Any, reason: str)
 @pytest.mark.parametrize(
     ("counts", "reason"),
     [
-        ([1, 1, 1], ""),
+        ([2, 1, 1], ""),  # one drawn
         ([11, 7, 1], ""),  # 16 drawn
-        ([12, 7, 1], "draws at most 16"),
+        ([1, 1, 1], "draws 1 to 16"),  # nobody trains on nothing
+        ([12, 7, 1], "draws 1 to 16"),
         ([0, 7, 1], "start at 1"),
         ([5, 5, 2], r"it counts labels \[2\], of which it has no example"),
     ],
