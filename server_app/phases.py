@@ -179,12 +179,17 @@ def _parameters(federation: Federation) -> frozenset[str]:
 
 
 def _failure(federation: Federation, attempt: Attempt, server_round: int) -> str:
-    reasons = explain(attempt.reasons) or f"  {len(federation.roster.names)} clients are connected"
+    reasons = explain(attempt.reasons) or f"  {_connected(federation.roster)}"
     return (
         f"round {server_round} failed twice: {len(attempt.replies)} usable replies, "
         f"server.min-replies is {federation.settings.server.min_replies}.\n{reasons}\n"
         f"What was written before is kept in {federation.tracker.folder}."
     )
+
+
+def _connected(roster: Roster) -> str:
+    count = len(roster.names)
+    return f"only {count} clients are connected" if count else "no client is connected"
 
 
 def aggregate(

@@ -35,18 +35,18 @@ class Client:
         Flower's number for the connection; changes with every restart of the SuperNode.
     examples_per_label : tuple[int, ...]
         Training examples, of length ``num_classes``.
-    partition : str
-        Its share of a partitioned data set, as "3 of 10"; empty for a site with data of its own.
     device, versions : str
         For the records only.
+    partition : str
+        Its share of a partitioned data set, as "3 of 10"; empty for a site with data of its own.
     """
 
     name: str
     node_id: int
     examples_per_label: tuple[int, ...]
-    partition: str = ""
     device: str = ""
     versions: str = ""
+    partition: str = ""
 
 
 @dataclass(frozen=True)

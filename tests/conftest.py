@@ -8,6 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from common import logs
+
+# As in the apps, and before any test: pytest listens to a logger that does not propagate only if
+# it finds it so when the test begins.
+logs.install()
+
 
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -42,9 +42,22 @@ def raising_on_signals() -> Iterator[None]:
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
-    """Let the block finish: a signal that arrives in it takes effect after it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    """Let the block finish: a signal that arrives in it takes effect after it.
+
+    Not by a signal mask, which holds for one thread: the system then hands the signal to another
+    thread, and Python runs its handler in the main one all the same. Main thread only.
+    """
+    came: list[int] = []
+
+    def remember(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+
+    wanted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, remember) for number in wanted}
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])

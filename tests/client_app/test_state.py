@@ -256,9 +256,8 @@ def of_experiment(tmp_path: Path, experiment_id: str) -> ClientState:
 
 
 def test_state_of_an_earlier_experiment_of_that_name_is_passed_over_and_said_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("moonflower"), "propagate", True)
     caplog.set_level(logging.INFO, logger="moonflower")
     for server_round in (1, 2):
         of_experiment(tmp_path, "old").save(server_round, model(server_round))

@@ -32,9 +32,8 @@ def grid_with(fake: FakeClock, *faults: Fault) -> tuple[Counting, dict[str, str]
 
 
 def test_what_came_since_is_counted_and_named(
-    fake: FakeClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    fake: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("moonflower"), "propagate", True)
     caplog.set_level(logging.INFO, logger="moonflower")
     grid, keys = grid_with(fake, Fault(1, late(50), message_type=records.QUERY))
     replies = LateReplies()

@@ -350,10 +350,7 @@ def test_a_client_that_joins_later_trains_from_then_on(build: Build) -> None:
     assert second.training.participants == ("a", "b")
 
 
-def test_every_round_is_one_line_in_the_log(
-    build: Build, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("moonflower"), "propagate", True)
+def test_every_round_is_one_line_in_the_log(build: Build, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="moonflower")
     federation = build(named("a", "b"))
     run_rounds(federation, start(federation))

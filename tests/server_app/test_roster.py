@@ -31,11 +31,8 @@ def settings_for(min_clients: int, **overrides: Any) -> Settings:
 
 
 @pytest.fixture
-def warnings(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> pytest.LogCaptureFixture:
+def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """Collect moonflower's lines."""
-    monkeypatch.setattr(logging.getLogger("moonflower"), "propagate", True)
     caplog.set_level(logging.INFO, logger="moonflower")
     return caplog
 

@@ -30,9 +30,8 @@ def asked(federation: Any, server_round: int, kind: str = records.TRAIN) -> list
 
 
 @pytest.fixture
-def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Any:
+def log(caplog: pytest.LogCaptureFixture) -> Any:
     """Return the log of Moonflower's own lines."""
-    monkeypatch.setattr(logging.getLogger("moonflower"), "propagate", True)
     caplog.set_level(logging.INFO, logger="moonflower")
     return caplog
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -101,7 +100,6 @@ def test_a_killed_server_leaves_no_file_behind(tmp_path: Path) -> None:
 def test_on_a_full_disk_a_reply_stays_in_memory_and_the_next_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("moonflower"), "propagate", True)
     real, calls = os.pwrite, 0
 
     def full_once(file: int, data: bytes, offset: int) -> int:
