@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from common import records
 from common.config import ServerSettings
 from server_app.checks import NOT_FINITE
+from server_app.history import Outcome
 from server_app.report import RoundReport
 
 
-def alarms(report: RoundReport, settings: ServerSettings, num_classes: int) -> tuple[str, ...]:
+def alarms(
+    report: RoundReport,
+    settings: ServerSettings,
+    num_classes: int,
+    history: Sequence[Outcome] = (),
+) -> tuple[str, ...]:
     """Return what is wrong with a round that went through all the same.
 
     Parameters
@@ -20,6 +26,8 @@ def alarms(report: RoundReport, settings: ServerSettings, num_classes: int) -> t
     report : RoundReport
     settings : ServerSettings
     num_classes : int
+    history : Sequence[Outcome]
+        The rounds before, ascending.
 
     Returns
     -------
@@ -30,6 +38,7 @@ def alarms(report: RoundReport, settings: ServerSettings, num_classes: int) -> t
         *_losses(report),
         *_guessing(report, settings.alarm_rounds, num_classes),
         *_standing_still(report),
+        *_silent(report, history),
         *_blind_patience(report, settings),
     )
 
@@ -88,6 +97,19 @@ def _standing_still(report: RoundReport) -> Iterator[str]:
         yield (
             "the global model has not changed: look at train.learning-rate and its decay, at "
             "server.learning-rate and at what server.aggregator leaves out"
+        )
+
+
+def _silent(report: RoundReport, history: Sequence[Outcome]) -> Iterator[str]:
+    # A SuperNode of flwr 1.42 whose ClientApp died while it handed over a reply waits for ever for
+    # the rest of it, and counts as online (docs/operations.md).
+    before = history[-1].missing if history else ()
+    silent = [name for name in report.training.missing if name in before]
+    if silent:
+        yield (
+            f"{', '.join(silent)} did not answer in this round and the one before, though "
+            "connected: look at the log there, and restart its SuperNode if it stands still; a "
+            "client that is only slow needs a larger server.straggler-grace"
         )
 
 

@@ -19,7 +19,7 @@ from server_app.checkpoint import Checkpoint
 from server_app.errors import PERMANENT, OutputError, ResumeError
 from server_app.grid import Clock
 from server_app.loop import run_rounds, why_over
-from server_app.phases import DivergedError, Federation, RoundFailedError
+from server_app.phases import ClientFailedError, DivergedError, Federation, RoundFailedError
 from server_app.report import describe_accuracy
 from server_app.roster import Roster, StartError, gather
 from server_app.settings_file import SETTINGS_FILE
@@ -54,6 +54,7 @@ PERMANENT_ERRORS = (
     SettingsError,
     DataError,
     DivergedError,
+    ClientFailedError,
     ExperimentExistsError,
     ResumeError,
 )
@@ -71,8 +72,8 @@ def serve(grid: Grid, context: Context, clock: Clock) -> Path:
 
     Raises
     ------
-    SettingsError, DataError, StartError, RoundFailedError, DivergedError, ExperimentExistsError,
-    ResumeError, OutputError
+    SettingsError, DataError, StartError, RoundFailedError, ClientFailedError, DivergedError,
+    ExperimentExistsError, ResumeError, OutputError
         After logging the message. They reach Flower, which then marks the run as failed.
     """
     logs.install()

@@ -34,12 +34,15 @@ class Outcome:
         Whether the round was evaluated at all.
     scores : Mapping[str, float]
         By the names of ``server.stop-metric``; without those that the round doesn't have.
+    missing : tuple[str, ...]
+        Those of ``failed`` that did not answer at all.
     """
 
     server_round: int
     failed: tuple[str, ...]
     evaluated: bool
     scores: Mapping[str, float]
+    missing: tuple[str, ...] = ()
 
 
 def outcome_of(line: Mapping[str, Any]) -> Outcome:
@@ -48,6 +51,7 @@ def outcome_of(line: Mapping[str, Any]) -> Outcome:
     return Outcome(
         server_round=int(line["round"]),
         failed=(*line["refused"], *line["missing"]),
+        missing=tuple(line["missing"]),
         evaluated=line["evaluation"] is not None or line["global"] is not None,
         scores={name: float(value) for name, value in scores.items() if value is not None},
     )

@@ -117,7 +117,8 @@ def play_round(
 
 
 def _with_alarms(federation: Federation, report: RoundReport) -> RoundReport:
-    found = alarms(report, federation.settings.server, federation.model.num_classes)
+    history = federation.tracker.history
+    found = alarms(report, federation.settings.server, federation.model.num_classes, history)
     for alarm in found:
         log.warning("round %d: %s", report.server_round, alarm)
     return replace(report, alarms=found)

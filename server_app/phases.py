@@ -47,9 +47,12 @@ _SHARE_PULLED = 0.25
 class RoundFailedError(RuntimeError):
     """A round can't be finished; the message names each client's reason.
 
-    It had too few usable replies, twice; or a client failed and ``server.failure-policy`` is
-    ``stop``; or the strategy made no model.
+    It had too few usable replies, twice; or the strategy made no model.
     """
+
+
+class ClientFailedError(RoundFailedError):
+    """A client failed, and ``server.failure-policy`` is ``stop``: a person has to decide."""
 
 
 class DivergedError(RuntimeError):
@@ -93,7 +96,9 @@ def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> lis
     Raises
     ------
     RoundFailedError
-        If the second attempt failed too, or one client with ``server.failure-policy`` ``stop``.
+        If the second attempt failed too.
+    ClientFailedError
+        If a client failed, with ``server.failure-policy`` ``stop``.
     """
     server, roster = federation.settings.server, federation.roster
     late = federation.late.drop(federation.grid, server_round, _at_once(federation, arrays))
@@ -291,7 +296,7 @@ def _ask(
 
 def _stop_if_asked(federation: Federation, reasons: Mapping[str, str], server_round: int) -> None:
     if federation.settings.server.failure_policy == "stop":
-        raise RoundFailedError(
+        raise ClientFailedError(
             f"round {server_round}: a client failed, and server.failure-policy is stop.\n"
             f"{explain(reasons)}\n"
             f"What was written before is kept in {federation.tracker.folder}."

@@ -16,7 +16,14 @@ from torch import Tensor
 from common import records
 from common.config import Settings
 from common.data import DataSpec
-from common.models import SavedModelError, SplitModel, load_facts, load_model, save_model
+from common.models import (
+    SavedModelError,
+    SplitModel,
+    load_facts,
+    load_model,
+    recover_model,
+    save_model,
+)
 from common.storage import append_line, flush_folder, make_folder, remove_unfinished, write_bytes
 from server_app.checkpoint import (
     Best,
@@ -185,8 +192,11 @@ class Tracker:
         self.lines = [dict(line) for line in checkpoint.lines]
         self.history = [outcome_of(line) for line in self.lines]
         with _explained(self.folder):
+            for name in (BEST, FINAL):
+                recover_model(self.folder / name)
             write_bytes(self.folder / METRICS_FILE, json_lines(self.lines))
             self._restore_best(checkpoint, model)
+            prune_checkpoints(self._checkpoints, self._settings.server.keep_checkpoints)
 
     def write_round(
         self, report: RoundReport, model: SplitModel, strategy: Mapping[str, Tensor]

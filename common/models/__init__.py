@@ -17,7 +17,7 @@ from common.config import ModelSettings
 from common.models.cnn import fedgen_cnn, moon_cnn
 from common.models.mlp import mlp
 from common.models.resnet import resnet18, resnet50
-from common.models.saved import SavedModelError, load_facts, load_model, save_model
+from common.models.saved import SavedModelError, load_facts, load_model, recover_model, save_model
 from common.models.split import SplitModel
 from common.seeding import seeded_initialisation
 
@@ -74,5 +74,6 @@ __all__ = [
     "count_parameters",
     "load_facts",
     "load_model",
+    "recover_model",
     "save_model",
 ]

@@ -76,7 +76,7 @@ def save_model(
         The disk is full, read-only or failing. A model that was there still can be loaded.
     """
     make_folder(folder.parent)
-    _recover(folder)
+    recover_model(folder)
     new = folder.with_name(f".{folder.name}.new-{secrets.token_hex(4)}")
     try:
         weights = pack_tensors(model.state_dict(), {})
@@ -86,8 +86,25 @@ def save_model(
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         with suppress(OSError):
-            _recover(folder)
+            recover_model(folder)
         raise
+
+
+def recover_model(folder: Path) -> None:
+    """Finish what a killed :func:`save_model` left: one whole model, or none, nothing beside.
+
+    Parameters
+    ----------
+    folder : Path
+        As for :func:`save_model`; nobody else may be writing there.
+    """
+    previous = _previous(folder)
+    if previous.exists() and not folder.exists():
+        previous.rename(folder)
+        flush_folder(folder.parent)
+    shutil.rmtree(previous, ignore_errors=True)
+    for unfinished in folder.parent.glob(f".{folder.name}.new-*"):
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def load_model(path: Path | str, *, allow_local_buffers: bool = False) -> SplitModel:
@@ -151,17 +168,6 @@ def _replace(folder: Path, new: Path) -> None:
     new.rename(folder)
     flush_folder(folder.parent)
     shutil.rmtree(previous, ignore_errors=True)
-
-
-def _recover(folder: Path) -> None:
-    """Finish what a killed ``save_model`` left: one whole model in ``folder``, nothing beside."""
-    previous = _previous(folder)
-    if previous.exists() and not folder.exists():
-        previous.rename(folder)
-        flush_folder(folder.parent)
-    shutil.rmtree(previous, ignore_errors=True)
-    for unfinished in folder.parent.glob(f".{folder.name}.new-*"):
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _previous(folder: Path) -> Path:

@@ -14,6 +14,7 @@ import torch
 
 from common.models import load_facts, load_model
 from server_app.errors import PERMANENT, NothingToResumeError, OutputError, ResumeError
+from server_app.phases import ClientFailedError
 from server_app.resume import locked
 from server_app.tracking import ExperimentExistsError
 from tests.in_process.grid import Fault, fails, run_in_process
@@ -231,6 +232,15 @@ def test_a_run_that_failed_for_want_of_replies_goes_on_when_they_come(
         run_in_process(settings("moon+fedgen"), 3, tmp_path, faults=faults)
     assert PERMANENT not in str(caught.value)
     assert_same(resume("moon+fedgen", tmp_path), undisturbed("moon+fedgen"))
+
+
+def test_a_run_that_was_to_stop_at_the_first_failure_is_left_to_a_person(tmp_path: Path) -> None:
+    faults = [Fault(0, fails("no disk"), rounds={2})]
+    with pytest.raises(ClientFailedError, match="no disk") as caught:
+        run_in_process(
+            settings("fedavg", **{"server.failure-policy": "stop"}), 2, tmp_path, faults=faults
+        )
+    assert str(caught.value).endswith(PERMANENT)
 
 
 class TestRefusals:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from server_app.alarms import alarms, level_of_guessing
+from server_app.history import Outcome
 from server_app.report import Participation, RoundReport, Updates
 from tests.settings import make_settings
 
 
-def found(num_classes: int = 10, settings: dict[str, Any] | None = None, **changes: Any) -> str:
+def found(
+    num_classes: int = 10,
+    settings: dict[str, Any] | None = None,
+    history: Sequence[Outcome] = (),
+    **changes: Any,
+) -> str:
     """Return the alarms of a healthy round 12 with changes, as one text."""
     values: dict[str, Any] = {
         "server_round": 12,
@@ -28,7 +35,7 @@ def found(num_classes: int = 10, settings: dict[str, Any] | None = None, **chang
         "update_norm": 3.0,
     }
     server = make_settings(**settings or {}).server
-    return "\n".join(alarms(RoundReport(**values | changes), server, num_classes))
+    return "\n".join(alarms(RoundReport(**values | changes), server, num_classes, history))
 
 
 def test_a_healthy_round_raises_none() -> None:
@@ -93,3 +100,12 @@ def test_patience_over_a_metric_that_no_round_has_is_said() -> None:
     watching["server.stop-metric"] = "clients-loss"
     assert "watches clients-loss" in found(settings=watching, clients=None)
     assert found(settings=watching, global_model=None) == ""
+
+
+def test_a_client_is_named_when_it_is_silent_twice_running_and_not_before() -> None:
+    before = [Outcome(10, ("b",), True, {}, ("b",)), Outcome(11, ("c",), True, {}, ("c",))]
+    silent = Participation(("a",), {}, ("b", "c"))
+    text = found(training=silent, history=before)
+    assert text.startswith("c did not answer in this round and the one before")
+    assert "restart its SuperNode" in text
+    assert found(training=silent) == ""

@@ -33,6 +33,7 @@ def evaluations(metric: str, *values: float | None) -> list[Outcome]:
 def test_a_line_becomes_its_outcome() -> None:
     outcome = outcome_of(line())
     assert (outcome.server_round, outcome.failed, outcome.evaluated) == (4, ("b", "c"), True)
+    assert outcome.missing == ("c",)
     assert outcome.scores == {
         "global-accuracy": 0.75,
         "global-loss": 0.5,

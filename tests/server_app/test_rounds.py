@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, Message
 
 from common import records
 from server_app.loop import play_round, run_rounds
-from server_app.phases import RoundFailedError
+from server_app.phases import ClientFailedError
 from tests.in_process.grid import FakeClock, Fault, fails, late, never, with_nan
 from tests.server_app.test_loop import Build, build, lines_of, moved, sent, start
 from tests.server_app.toy import named
@@ -94,7 +94,7 @@ def test_with_policy_stop_the_first_failure_ends_the_run_with_its_reason(
         Fault(1, change, rounds={2}),
         **{"server.failure-policy": "stop", "num-rounds": 3},
     )
-    with pytest.raises(RoundFailedError, match="failure-policy is stop") as caught:
+    with pytest.raises(ClientFailedError, match="failure-policy is stop") as caught:
         run_rounds(federation, start(federation))
     assert reason in str(caught.value)
     assert str(federation.tracker.folder) in str(caught.value)
@@ -106,7 +106,7 @@ def test_with_policy_stop_nobody_is_waited_for_after_a_failure(
 ) -> None:
     faults = [Fault(0, fails("no disk")), Fault(1, late(500))]
     federation = build(named("a", "b"), *faults, **{"server.failure-policy": "stop"})
-    with pytest.raises(RoundFailedError, match="a: no disk"):
+    with pytest.raises(ClientFailedError, match="a: no disk"):
         run_rounds(federation, start(federation))
     assert fake.time - 1000 < 1
 
