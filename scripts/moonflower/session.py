@@ -14,7 +14,7 @@ from scripts.moonflower.report import LOG_FILE, summarise, table, written
 from scripts.moonflower.run_config import Plan
 from scripts.moonflower.simulation import Machine, simulate
 from scripts.moonflower.superlink import SimulationError
-from server_app.tracking import METRICS_FILE
+from server_app.tracking import CHECKPOINTS, METRICS_FILE
 
 FAILED = 1
 
@@ -66,6 +66,12 @@ def _explain(problem: str, errors: list[str], log: Path, experiment: Path) -> No
         typer.echo(f"The whole log: {log}", err=True)
     if experiment.is_dir():
         typer.echo(f"What was written until then: {experiment}", err=True)
+    if any((experiment / CHECKPOINTS).glob("round-*")):
+        typer.echo(
+            f"Go on from its last round: the same command with --experiment {experiment.name} "
+            "-c resume=true",
+            err=True,
+        )
 
 
 def _show_result(algorithm: str, experiment: Path) -> None:

@@ -145,4 +145,5 @@ def test_an_interrupted_run_leaves_nothing_running(runs: Runs, number: signal.Si
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + number, out
     assert f"stopped by {number.name}" in out
+    assert "--experiment stopped -c resume=true" in out
     assert time.monotonic() - began < 30
