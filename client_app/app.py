@@ -13,9 +13,10 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from client_app.evaluation import evaluate
+from client_app.optimizer import build_optimizer
 from client_app.state import ClientState
 from client_app.terms import Instruction, Term, build_terms
-from client_app.training import build_optimizer, train
+from client_app.training import train
 from common import logs, records
 from common.config import Settings, SettingsError, parse_settings
 from common.data import ClientData, DataError, TrainBatches, data_spec, load_client_data

@@ -9,35 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from client_app.optimizer import Optimizer
 from client_app.terms import Step, Term
-from common.config import TrainSettings
 from common.data import Batch
 from common.models import SplitModel
-
-
-def build_optimizer(
-    model: SplitModel, settings: TrainSettings, learning_rate: float
-) -> torch.optim.Optimizer:
-    """Return the local optimiser, fresh in every round as in the papers."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if settings.optimizer == "adam":
-        return torch.optim.Adam(
-            parameters, lr=learning_rate, weight_decay=settings.weight_decay, fused=True
-        )
-    return torch.optim.SGD(
-        parameters,
-        lr=learning_rate,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
 
 
 def train(
     model: SplitModel,
     batches: Iterable[Batch],
     terms: Sequence[Term],
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
 ) -> dict[str, float]:
     """Minimise cross-entropy plus the terms' penalties over ``batches``.
 
@@ -49,7 +31,7 @@ def train(
         On the model's device.
     terms : Sequence[Term]
         Already begun.
-    optimizer : torch.optim.Optimizer
+    optimizer : Optimizer
         Over the model's parameters.
 
     Returns
@@ -70,7 +52,7 @@ def train(
             cross_entropy = F.cross_entropy(logits, batch.y)
             penalties = [term.penalty(step) for term in terms]
             loss = torch.stack([cross_entropy, *penalties]).sum()
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         # Kept on the device: reading a number here would wait for it in every step.

@@ -9,9 +9,10 @@ import pytest
 import torch
 from flwr.app import ConfigRecord
 
+from client_app.optimizer import build_optimizer
 from client_app.state import ClientState
 from client_app.terms import TERMS, Instruction, build_terms
-from client_app.training import build_optimizer, train
+from client_app.training import train
 from common import records
 from common.config import ALGORITHMS, Settings
 from common.data import ClientData, DataSpec, ExampleSet, TrainBatches

@@ -10,8 +10,9 @@ import torch
 from flwr.app import RecordDict
 from torch import Tensor, nn
 
+from client_app.optimizer import Optimizer, build_optimizer
 from client_app.terms import Instruction, Step
-from client_app.training import build_optimizer, train
+from client_app.training import train
 from common.data import Batch
 from common.models import SplitModel
 from tests.settings import make_settings
@@ -47,7 +48,7 @@ class Shrink:
         return RecordDict()
 
 
-def sgd(model: SplitModel, learning_rate: float) -> torch.optim.Optimizer:
+def sgd(model: SplitModel, learning_rate: float) -> Optimizer:
     return build_optimizer(
         model,
         make_settings(**{"train.momentum": 0.0, "train.weight-decay": 0.0}).train,
@@ -104,15 +105,3 @@ def test_no_batches_leave_the_model_as_it_is() -> None:
     assert metrics["steps"] == 0.0
     assert metrics["loss"] == 0.0
     assert torch.equal(model.predictor.weight.data, torch.zeros(2, 2))
-
-
-@pytest.mark.parametrize(("name", "kind"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam)])
-def test_the_optimiser_takes_its_numbers_from_the_settings(name: str, kind: type) -> None:
-    settings = make_settings(
-        **{"train.optimizer": name, "train.momentum": 0.9, "train.weight-decay": 0.01}
-    )
-    optimizer = build_optimizer(linear_model(), settings.train, 0.125)
-    assert isinstance(optimizer, kind)
-    assert optimizer.defaults["lr"] == 0.125
-    assert optimizer.defaults["weight_decay"] == 0.01
-    assert optimizer.defaults.get("momentum", 0.9) == 0.9
