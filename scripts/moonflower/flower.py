@@ -180,6 +180,11 @@ class Log:
         self._reader = threading.Thread(target=self._read, args=(self._shown,), daemon=True)
         self._reader.start()
 
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end, at most so many seconds; return whether it has ended."""
+        self._reader.join(seconds)
+        return not self._reader.is_alive()
+
     def stop(self, patience: float = 5.0) -> None:
         """End it; wait up to ``patience`` seconds for its last lines."""
         self._reader.join(patience)

@@ -13,6 +13,8 @@ from server_app.errors import NOTHING_TO_RESUME, PERMANENT
 
 FAILED = 1
 POLL_SECONDS = 5.0
+LONGEST_POLL = 60.0
+"""While the log goes on: asking costs 2 s of a core, and a run may take days."""
 
 _ROUND = re.compile(r"\bmoonflower INFO round +\d+/")
 
@@ -145,6 +147,10 @@ def _once(
                 say("the SuperLink answers again")
                 log.restart()
                 misses = 0
-            sleep(POLL_SECONDS)
+            # Flower ends the log with the run, as soon as it knows.
+            if log.wait(0.0):
+                sleep(POLL_SECONDS)
+            else:
+                log.wait(LONGEST_POLL)
     finally:
         log.stop(0.0)
