@@ -238,7 +238,8 @@ class ServerSettings(_Table):
     )
     failure_policy: Literal["continue", "stop"] = Field(
         description="What a client without a usable reply does to the run: it goes on with the "
-        "others, or it ends at the first such client, with the reason."
+        "others, or it ends at the first such client, with the reason. The same holds at the start "
+        "for a site whose own data (`folder`, `npz`) can't be used."
     )
     exclude_rounds: Annotated[Whole, Field(ge=0)] = Field(
         description="Rounds that a client is left out of after it gave no usable reply to a train "

@@ -57,7 +57,7 @@ def test_two_sites_train_on_their_own_data_without_the_one_whose_labels_don_t_fi
 
 def alone(settings: dict[str, object], sites: dict[str, Path]) -> dict[str, object]:
     """Return the final model of the two good sites, trained in this process."""
-    run_config = make_run_config(**settings, **{"experiment": "reference"})
+    run_config = make_run_config(**{**settings, "experiment": "reference"})
     configs = [
         {"client-name": name, "data-dir": str(sites[name])} for name in ("clinic-a", "clinic-b")
     ]
