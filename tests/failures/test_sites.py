@@ -44,14 +44,15 @@ def test_two_sites_train_on_their_own_data_without_the_one_whose_labels_don_t_fi
     )
     federation.wait_for_nodes(3)
     settings = {**SETTINGS, "server.min-replies": 2, "server.fraction-evaluate": 0.0}
-    settings |= {"server.start-timeout": 240.0, "experiment": "sites"}
+    # One round: what a site remembers between rounds is not different with data of its own.
+    settings |= {"server.start-timeout": 240.0, "num-rounds": 1, "experiment": "sites"}
     run = federation.submit(make_app(tmp_path / "app").folder, settings)
     run.wait()
     assert federation.statuses() == ["finished:completed"], run.log[-6000:]
     assert "1 of 3 clients can't take part" in run.log
     assert "clinic-c" in run.log
     assert "1 labels lie outside 0 to 9, the first is 10 at row 1" in run.log
-    assert [line["participants"] for line in run.lines()] == [["clinic-a", "clinic-b"]] * 2
+    assert [line["participants"] for line in run.lines()] == [["clinic-a", "clinic-b"]]
     assert differences(run.final(), alone(settings, sites)) == []
 
 

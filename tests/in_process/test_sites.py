@@ -150,6 +150,20 @@ def test_a_site_without_all_class_folders_is_left_out(
     assert "every site needs one for every class" in capsys.readouterr().err
 
 
+def test_with_class_names_missing_folders_are_fine_and_other_names_are_left_out(
+    tmp_path: Path, fake: FakeClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sites = {name: write_images(tmp_path / name, [0, 1, 2]) for name in ("a", "b", "c")}
+    for label in range(3, 10):
+        (sites["a"] / "train" / f"digit-{label}").rmdir()
+    (sites["c"] / "train" / "digit-9").rename(sites["c"] / "train" / "nine")
+    names = ",".join(f"digit-{label}" for label in range(10))
+    settings = {"data.source": "folder", "data.class-names": names}
+    lines = run(sites, fake, **settings)
+    assert lines[-1]["participants"] == ["a", "b"]
+    assert "none of the classes: nine" in capsys.readouterr().err
+
+
 def test_a_site_s_own_test_set_is_what_it_evaluates_on(tmp_path: Path, fake: FakeClock) -> None:
     sites = good_sites(tmp_path)
     for number, folder in enumerate(sites.values()):
