@@ -65,6 +65,10 @@ def check_name(name: str, what: str) -> str:
     return name
 
 
+def _is_folder_name(name: str) -> bool:
+    return bool(name) and name == name.strip() and "/" not in name and not name.startswith(".")
+
+
 class _Table(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
@@ -120,12 +124,22 @@ class DataSettings(_Table):
     num_classes: Annotated[Whole, Field(ge=0, le=65536)] = Field(
         description="Classes of `folder` and `npz` data. 0: what the built-in source has."
     )
+    class_names: str = Field(
+        description="Names of the class folders of `folder` data in the order of their class ids, "
+        "as `cat,dog`. Sites with other folders are left out; a missing one is a class without "
+        "images. Empty: each site's own folders, sorted, which then have to be the same everywhere."
+    )
     download: bool = Field(description="Whether torchvision may download a missing data set.")
 
     @property
     def is_site_data(self) -> bool:
         """Whether every node brings its own examples, so that nothing is partitioned."""
         return self.source in SITE_SOURCES
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names in ``class_names``, in their order; empty where none are given."""
+        return tuple(self.class_names.split(",")) if self.class_names else ()
 
     # Validators of fields, not of the table: those would not run while a field is wrong, and all
     # problems are to be said at once. A field that is wrong itself is not in info.data.
@@ -136,6 +150,22 @@ class DataSettings(_Table):
             raise ValueError(
                 "'validation' needs data.validation-fraction above 0, or clients have nothing to "
                 "evaluate on"
+            )
+        return value
+
+    @field_validator("class_names")
+    @classmethod
+    def _one_name_for_each_class(cls, value: str, info: ValidationInfo) -> str:
+        names = value.split(",") if value else []
+        if names and info.data.get("source") not in ("folder", None):
+            raise ValueError("only source 'folder' has class names: leave data.class-names empty")
+        wanted = info.data.get("num_classes")
+        if names and wanted is not None and len(names) != wanted:
+            raise ValueError(f"{len(names)} names, but data.num-classes is {wanted}")
+        if len(set(names)) != len(names) or not all(_is_folder_name(name) for name in names):
+            raise ValueError(
+                "names of folders separated by commas are needed, each once, without spaces around "
+                "them, as 'cat,dog'"
             )
         return value
 
@@ -238,7 +268,8 @@ class ServerSettings(_Table):
     )
     failure_policy: Literal["continue", "stop"] = Field(
         description="What a client without a usable reply does to the run: it goes on with the "
-        "others, or it ends at the first such client, with the reason."
+        "others, or it ends at the first such client, with the reason. The same holds at the start "
+        "for a site whose own data (`folder`, `npz`) can't be used."
     )
     exclude_rounds: Annotated[Whole, Field(ge=0)] = Field(
         description="Rounds that a client is left out of after it gave no usable reply to a train "

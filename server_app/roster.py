@@ -30,9 +30,16 @@ class Roster:
 
     It changes between rounds only, in :meth:`refresh`; whoever holds it always sees the clients
     of the present round.
+
+    Parameters
+    ----------
+    clients : Iterable[Client]
+        Those of the start.
+    left_out : Iterable[int]
+        Nodes that could not be used at the start; they are asked again later.
     """
 
-    def __init__(self, clients: Iterable[Client] = ()) -> None:
+    def __init__(self, clients: Iterable[Client] = (), left_out: Iterable[int] = ()) -> None:
         self._by_name: dict[str, Client] = {}
         self._names: dict[int, str] = {}
         # Nodes whose name belongs to another node that still counts as online.
@@ -42,6 +49,8 @@ class Roster:
         self._refreshes = 0
         for client in clients:
             self._add(client)
+        for node_id in left_out:
+            self._left_out[node_id] = ASK_AGAIN_AFTER
 
     @property
     def clients(self) -> tuple[Client, ...]:
@@ -158,9 +167,15 @@ def gather(grid: Grid, settings: Settings, clock: Clock) -> Roster:
     Raises
     ------
     StartError
-        Too few nodes within ``server.start-timeout``; a client that can't take part (all of them
-        are listed); two clients of one name. Nodes that don't answer at all are only warned of,
-        as long as enough others do.
+        Too few usable nodes within ``server.start-timeout``; a client that can't take part (all of
+        them are listed); two clients of one name.
+
+    Notes
+    -----
+    Nodes that don't answer at all are only warned of, as long as enough others do. So are sites
+    whose own data can't be used, unless ``server.failure-policy`` is ``stop``: one owner's folder
+    must not hold up the others. A share of a common data set that can't be used is a mistake in
+    the settings or in the start of the nodes, which those who run it want to hear of at once.
     """
     wanted = settings.server.min_clients
     node_ids = _wait_for_nodes(grid, wanted, settings.server.start_timeout, clock)
@@ -171,7 +186,7 @@ def gather(grid: Grid, settings: Settings, clock: Clock) -> Roster:
     patience = Patience(settings.server.round_deadline, wanted, settings.server.straggler_grace)
     answers = query(grid, node_ids, settings, patience, clock)
     _check(answers, settings)
-    return Roster(answers.clients)
+    return Roster(answers.clients, left_out=answers.errors)
 
 
 def _wait_for_nodes(grid: Grid, wanted: int, timeout: float, clock: Clock) -> list[int]:
@@ -207,17 +222,38 @@ def _too_few(found: int, settings: Settings) -> str:
 
 
 def _check(answers: Answers, settings: Settings) -> None:
-    if answers.errors:
-        # Two nodes with one name and one error must not hide each other.
-        named = {
-            f"{name} (node {node_id})" if not name.startswith("node ") else name: reason
-            for node_id, (name, reason) in answers.errors.items()
-        }
+    unusable = _unusable(answers)
+    asked = len(unusable) + len(answers.clients) + len(answers.silent)
+    listed = f"{len(unusable)} of {asked} clients can't take part:\n{explain(unusable)}"
+    may_go_on = settings.data.is_site_data and settings.server.failure_policy == "continue"
+    if unusable and not may_go_on:
+        raise StartError(listed)
+    _check_names(answers.clients)
+    _check_partitions(answers.clients)
+    silent = {f"node {node_id}": reason for node_id, reason in answers.silent.items()}
+    if silent:
+        log.warning("without %d nodes:\n%s", len(silent), explain(silent))
+    server, usable = settings.server, len(answers.clients)
+    if unusable and usable < max(server.min_clients, server.min_replies):
         raise StartError(
-            f"{len(named)} of {len(named) + len(answers.clients) + len(answers.silent)} clients "
-            f"can't take part:\n{explain(named)}"
+            f"{listed}\n{usable} can, and server.min-clients is {server.min_clients}, "
+            f"server.min-replies {server.min_replies}. Mend these clients, start others, or lower "
+            "the two."
         )
-    twice = {n: k for n, k in Counter(c.name for c in answers.clients).items() if k > 1}
+    if usable < server.min_clients:
+        raise StartError(f"{_too_few(usable, settings)}\n{explain(silent)}")
+    if usable < server.min_replies:
+        raise StartError(
+            f"server.min-replies is {server.min_replies}, and {usable} clients are connected: no "
+            "round could succeed. Start more SuperNodes, or lower server.min-replies."
+        )
+    if unusable:
+        log.warning("%s\nThe others go on without them.", listed)
+
+
+def _check_names(clients: list[Client]) -> None:
+    """Refuse two clients of one name: they would share an identity and a folder."""
+    twice = {n: k for n, k in Counter(c.name for c in clients).items() if k > 1}
     if twice:
         listed = ", ".join(f"{name!r} ({count} nodes)" for name, count in twice.items())
         raise StartError(
@@ -226,18 +262,15 @@ def _check(answers: Answers, settings: Settings) -> None:
             "'client-name=\"site-a\"'. A SuperNode that was just restarted counts twice for "
             "about a minute: then try again."
         )
-    _check_partitions(answers.clients)
-    silent = {f"node {node_id}": reason for node_id, reason in answers.silent.items()}
-    if silent:
-        log.warning("without %d nodes:\n%s", len(silent), explain(silent))
-    if len(answers.clients) < settings.server.min_clients:
-        raise StartError(f"{_too_few(len(answers.clients), settings)}\n{explain(silent)}")
-    if len(answers.clients) < settings.server.min_replies:
-        raise StartError(
-            f"server.min-replies is {settings.server.min_replies}, and {len(answers.clients)} "
-            "clients are connected: no round could succeed. Start more SuperNodes, or lower "
-            "server.min-replies."
-        )
+
+
+def _unusable(answers: Answers) -> dict[str, str]:
+    """Return why clients can't take part, by what they are called in a message."""
+    # Two nodes with one name and one error must not hide each other.
+    return {
+        f"{name} (node {node_id})" if not name.startswith("node ") else name: reason
+        for node_id, (name, reason) in answers.errors.items()
+    }
 
 
 def _check_partitions(clients: list[Client]) -> None:

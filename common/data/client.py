@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from common.config import DataSettings, Settings
+from common.data.arrays import Arrays
 from common.data.augmentation import check_croppable
 from common.data.errors import DataError
 from common.data.examples import ExampleSet, open_examples
+from common.data.memory import check_limit
 from common.data.partition_cache import load_partitions
 from common.data.prepared import PreparedSplit, load_split
 from common.data.spec import data_spec
@@ -26,21 +30,30 @@ class ClientData:
 
     Attributes
     ----------
-    train : ExampleSet
-        At least one example.
-    evaluation : ExampleSet
-        May be empty.
+    open_train, open_evaluation : callable
+        Called once, when the examples are first asked for: a query needs only their labels, an
+        evaluation not the training examples.
     label_counts : Tensor
         Int64 ``[num_classes]`` on the CPU: examples of each label in ``train``.
     """
 
-    train: ExampleSet
-    evaluation: ExampleSet
+    open_train: Callable[[], ExampleSet]
+    open_evaluation: Callable[[], ExampleSet]
     label_counts: Tensor
+
+    @cached_property
+    def train(self) -> ExampleSet:
+        """At least one example."""
+        return self.open_train()
+
+    @cached_property
+    def evaluation(self) -> ExampleSet:
+        """May be empty."""
+        return self.open_evaluation()
 
 
 def load_client_data(settings: Settings, node: Node) -> ClientData:
-    """Return this client's examples, on its device where they fit.
+    """Return this client's examples; when asked for, they lie on its device where they fit.
 
     ``data.validation-fraction`` of them is kept from training whatever ``data.client-test`` says;
     the preset of FedGen's code sets it to 0.
@@ -52,8 +65,9 @@ def load_client_data(settings: Settings, node: Node) -> ClientData:
         examples for this client.
     """
     data = settings.data
+    # All that can be wrong is said when the client is asked who it is, not when it first trains.
+    check_limit()
     if data.augmentation == "crop-flip":
-        # Said when the client is asked who it is, not only when it first trains.
         check_croppable(*data_spec(data).shape[1:])
     train = load_split(data, node.folders, "train")
     if train is None:
@@ -66,13 +80,16 @@ def load_client_data(settings: Settings, node: Node) -> ClientData:
         held, data.validation_fraction, numpy_generator(settings.seed, "validation", node.name)
     )
     spec = data_spec(data)
-    examples = open_examples(train.arrays, kept, spec, node.device)
     counts = np.bincount(train.arrays.y[kept], minlength=spec.num_classes)
     if data.client_test == "validation":
-        evaluation = open_examples(train.arrays, validation, spec, node.device)
+        tested = train.arrays, validation
     else:
-        evaluation = _test_examples(train, shares, own, settings, node)
-    return ClientData(examples, evaluation, torch.from_numpy(counts.astype(np.int64)))
+        tested = _test_examples(train, shares, own, settings, node)
+    return ClientData(
+        partial(open_examples, train.arrays, kept, spec, node.device),
+        partial(open_examples, *tested, spec, node.device),
+        torch.from_numpy(counts.astype(np.int64)),
+    )
 
 
 def load_server_test_set(
@@ -113,7 +130,8 @@ def _shares(train: PreparedSplit, settings: Settings, node: Node) -> tuple[list[
 
 def _test_examples(
     train: PreparedSplit, shares: list[Rows], own: int, settings: Settings, node: Node
-) -> ExampleSet:
+) -> tuple[Arrays, Rows]:
+    """Return a test set and the rows of it that this client evaluates on."""
     data = settings.data
     test = load_split(data, node.folders, "test")
     if test is None:
@@ -127,7 +145,7 @@ def _test_examples(
         labels = train.arrays.y
         held = [frozenset(np.unique(labels[share]).tolist()) for share in shares]
         rows = held_label_rows(np.asarray(test.arrays.y), held, own)
-    return open_examples(test.arrays, rows, data_spec(data), node.device)
+    return test.arrays, rows
 
 
 def _no_examples(data: DataSettings, node: Node) -> str:

@@ -25,6 +25,17 @@ def fits(size: int, device: torch.device) -> bool:
     return size <= min(_limit(), free_memory(device) / 2)
 
 
+def check_limit() -> None:
+    """Refuse a limit that :func:`fits` could not use.
+
+    Raises
+    ------
+    DataError
+        ``MOONFLOWER_RESIDENT_MB`` is not a number.
+    """
+    _limit()
+
+
 def free_memory(device: torch.device) -> float:
     """Return the free bytes of a CUDA device, or what this process may still take of the RAM."""
     if device.type == "cuda":

@@ -22,6 +22,7 @@ from common.data.arrays import Arrays, checked
 from common.data.errors import DataError
 from common.data.files import UnusableCacheError, read_or_make, write_whole
 from common.data.sources import SOURCES, Split
+from common.data.sources.base import Identity
 from common.data.spec import data_spec
 from common.node import Folders
 
@@ -50,14 +51,7 @@ def load_split(settings: DataSettings, folders: Folders, split: Split) -> Prepar
     DataError
         Missing, unreadable or unusable examples.
     """
-    source = SOURCES[settings.source]
-    try:
-        identity = source.identity(settings, folders.data, split)
-    except OSError as error:
-        raise DataError(
-            f"the data folder {folders.data} can't be read: {error}. Mend its permissions, or "
-            "choose another with MOONFLOWER_DATA_DIR (data-dir of the node config)"
-        ) from error
+    identity = _identity(settings, folders, split)
     if identity is None:
         return None
     spec = data_spec(settings)
@@ -65,10 +59,38 @@ def load_split(settings: DataSettings, folders: Folders, split: Split) -> Prepar
     folder = folders.prepared / f"{settings.source}-{split}-{fingerprint}"
 
     def make() -> None:
-        origin = f"{split} split of {settings.source!r} in {folders.data}"
-        _write(folder, checked(source.decode(settings, folders.data, split), spec, origin))
+        _write(folder, _decode(settings, folders, split))
 
     return PreparedSplit(read_or_make(folder, lambda: _read(folder), make), fingerprint)
+
+
+def decode_split(settings: DataSettings, folders: Folders, split: Split) -> Arrays | None:
+    """Return a split as :func:`load_split` does, but decoded anew and with nothing written.
+
+    Raises
+    ------
+    DataError
+        Missing, unreadable or unusable examples.
+    """
+    if _identity(settings, folders, split) is None:
+        return None
+    return _decode(settings, folders, split)
+
+
+def _identity(settings: DataSettings, folders: Folders, split: Split) -> Identity | None:
+    try:
+        return SOURCES[settings.source].identity(settings, folders.data, split)
+    except OSError as error:
+        raise DataError(
+            f"the data folder {folders.data} can't be read: {error}. Mend its permissions, or "
+            "choose another with MOONFLOWER_DATA_DIR (data-dir of the node config)"
+        ) from error
+
+
+def _decode(settings: DataSettings, folders: Folders, split: Split) -> Arrays:
+    origin = f"{split} split of {settings.source!r} in {folders.data}"
+    decoded = SOURCES[settings.source].decode(settings, folders.data, split)
+    return checked(decoded, data_spec(settings), origin)
 
 
 def digest(facts: object) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from scripts.moonflower.doctor.command import app as doctor
 from scripts.moonflower.repository import ROOT
 
 app = typer.Typer(
@@ -17,6 +18,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(doctor, name="doctor")
 
 BAD_SETTINGS = 2
 OUTPUT = "MOONFLOWER_OUTPUT_DIR"

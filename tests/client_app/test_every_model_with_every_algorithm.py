@@ -54,7 +54,7 @@ def second_round(settings: Settings, model: SplitModel, folder: Path) -> Instruc
         settings=settings,
         config=config,
         node=Node("site-a", None, None, torch.device("cpu"), Folders(folder, folder, folder)),
-        data=ClientData(examples, examples, torch.ones(4, dtype=torch.int64)),
+        data=ClientData(lambda: examples, lambda: examples, torch.ones(4, dtype=torch.int64)),
         state=state,
     )
 

@@ -10,6 +10,7 @@ from common.config import SettingsError, check_name, flat, nested
 from tests.settings import make_settings
 
 NPZ = {"data.source": "npz", "data.image-shape": "1x28x28", "data.num-classes": 2}
+FOLDER = {**NPZ, "data.source": "folder"}
 
 
 def problems(**overrides: Any) -> list[str]:
@@ -60,6 +61,20 @@ def test_problems_of_several_tables_and_of_several_settings_together_are_all_sai
         ({**NPZ, "data.num-classes": 1}, "data.num-classes: source 'npz' needs"),
         ({"data.num-classes": 10}, "data.num-classes: source 'digits' has its own"),
         ({**NPZ, "data.image-shape": "1x28x10000"}, "data.image-shape: "),
+        ({**NPZ, "data.class-names": "cat,dog"}, "data.class-names: only source 'folder' has"),
+        (
+            {**FOLDER, "data.class-names": "cat"},
+            "data.class-names: 1 names, but data.num",
+        ),
+        ({**FOLDER, "data.class-names": "cat,cat"}, "data.class-names: names of folders"),
+        (
+            {**FOLDER, "data.class-names": "cat,../x"},
+            "data.class-names: names of folders",
+        ),
+        (
+            {**FOLDER, "data.class-names": "cat, dog"},
+            "data.class-names: names of folders",
+        ),
         ({"fedgen.start-round": 1}, "fedgen.start-round: Input should be greater than"),
         ({"train.batch-size": 2**31}, "train.batch-size: Input should be at most 2147483647"),
         ({"model.projection-dim": 70_000}, "model.projection-dim: Input should be less than or"),

@@ -94,7 +94,7 @@ class Federation:
         self.output = folder / "output"
         self.address = f"{host}:{free_port()}"
         self.superlink = self._group("superlink")
-        self.nodes: dict[int, Group] = {}
+        self.nodes: dict[int | str, Group] = {}
         self._runs: list[Group] = []
         self._prepare_home()
 
@@ -163,9 +163,28 @@ class Federation:
             "device": "cpu",
         } | {key.replace("_", "-"): value for key, value in node_config.items()}
         pairs = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+        group.start([*prefix, *self._supernode(pairs)], self.environment())
+
+    def start_site(self, name: str, node_config: Mapping[str, str], **environment: str) -> None:
+        """Start the SuperNode of a site with data of its own: what it is told is all that it knows.
+
+        Parameters
+        ----------
+        name : str
+            Of its log, and in :attr:`nodes`.
+        node_config : Mapping[str, str]
+            As ``data-dir``; empty: no ``--node-config`` at all.
+        environment : str
+            As ``MOONFLOWER_DATA_DIR``.
+        """
+        group = self.nodes.setdefault(name, self._group(name))
+        pairs = " ".join(f"{key}={json.dumps(value)}" for key, value in node_config.items())
+        group.start(self._supernode(pairs), self.environment() | environment)
+
+    def _supernode(self, pairs: str) -> list[str]:
         command = ["flower-supernode", "--insecure", "--superlink", self.address]
-        command += ["--port", str(free_port()), "--node-config", pairs]
-        group.start([*prefix, *command], self.environment())
+        command += ["--port", str(free_port())]
+        return [*command, "--node-config", pairs] if pairs else command
 
     def state(self, index: int) -> Path:
         """Return a client's state folder."""

@@ -146,6 +146,46 @@ def test_a_client_app_that_crashes_stops_the_start(fake: FakeClock) -> None:
         gather(grid_of(fake, [{}, *named("b")]), settings_for(1), fake.clock())
 
 
+SITES = {"data.source": "npz", "data.image-shape": "1x8x8", "data.num-classes": 10}
+
+
+def test_a_site_whose_data_can_t_be_used_is_left_out_with_the_reason_and_asked_again_later(
+    fake: FakeClock, warnings: pytest.LogCaptureFixture
+) -> None:
+    grid = grid_of(fake, named("a", "b") + named("c", error="labels lie outside 0 to 9"))
+    settings = settings_for(2, **SITES)
+    roster = gather(grid, settings, fake.clock())
+    assert roster.names == ("a", "b")
+    assert "1 of 3 clients can't take part" in warnings.text
+    assert "): labels lie outside 0 to 9" in warnings.text
+    asked = len(grid.sent)
+    mended = node_of(grid, "c")
+    grid.nodes[mended][1].pop("error")
+    for _ in range(9):
+        roster.refresh(grid, settings, fake.clock())
+    assert len(grid.sent) == asked, "it was told why a moment ago"
+    roster.refresh(grid, settings, fake.clock())
+    assert roster.names == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("bad", "overrides"),
+    [
+        (1, {"server.failure-policy": "stop"}),  # wanted so
+        (1, {"server.min-clients": 3}),  # the others are too few
+        (1, {"server.min-replies": 3}),
+        (3, {}),  # there are no others
+    ],
+)
+def test_without_enough_other_sites_the_reason_stops_the_start(
+    fake: FakeClock, bad: int, overrides: dict[str, Any]
+) -> None:
+    names = ("a", "b", "c")
+    grid = grid_of(fake, named(*names[bad:]) + named(*names[:bad], error="no images"))
+    with pytest.raises(StartError, match=rf"{bad} of 3 clients can't(.|\n)*no images"):
+        gather(grid, settings_for(1, **SITES | overrides), fake.clock())
+
+
 def test_a_silent_node_is_done_without_if_the_others_are_enough(
     fake: FakeClock, warnings: pytest.LogCaptureFixture
 ) -> None:

@@ -1,9 +1,10 @@
 """A site's own images, one folder per class (torchvision's ImageFolder layout).
 
 Training images lie in ``train/<class>/`` or, without a folder ``train``, directly in ``<class>/``;
-an optional test set in ``test/<class>/``. Class ids follow the sorted names of the class folders,
-so **every site needs a folder for every class**, an empty one for a class it has no images of:
-otherwise one site's label 1 would be another's label 2.
+an optional test set in ``test/<class>/``. Class ids follow ``data.class-names``. Where that is
+empty, they follow the sorted names of the class folders, so that **every site needs a folder for
+every class**, an empty one for a class it has no images of: otherwise one site's label 1 would be
+another's label 2.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def identity(settings: DataSettings, folder: Path, split: Split) -> Identity | N
     Raises
     ------
     DataError
-        No class folders, or not as many as ``data.num-classes``.
+        No class folders, not as many as ``data.num-classes``, or others than ``data.class-names``.
     """
     classes = _class_folders(settings, folder, split)
     if classes is None:
@@ -68,6 +69,9 @@ def _class_folders(settings: DataSettings, folder: Path, split: Split) -> list[P
             f"no examples: looked in {folder} for train/<class>/ or <class>/ with images. Put them "
             "there, or point data-dir of the node config (or MOONFLOWER_DATA_DIR) at them"
         )
+    if settings.classes:
+        _check_names(root, classes, settings.classes)
+        return [root / name for name in settings.classes]
     _check_classes(root, classes, settings.num_classes)
     if split == "test":
         _check_same_classes(folder, classes)
@@ -92,7 +96,18 @@ def _check_classes(root: Path, classes: list[Path], num_classes: int) -> None:
             f"{root} has {len(classes)} class folders ({', '.join(c.name for c in classes[:10])}), "
             f"but data.num-classes is {num_classes}. Class ids follow the sorted names of the "
             "folders, so every site needs one for every class: make empty folders for the classes "
-            "without images"
+            "without images, or have the run name all of them in data.class-names"
+        )
+
+
+def _check_names(root: Path, found: list[Path], names: tuple[str, ...]) -> None:
+    unknown = [path.name for path in found if path.name not in names]
+    if unknown:
+        more = ", ..." if len(names) > 10 else ""
+        raise DataError(
+            f"{root} has folders that are none of the classes: {', '.join(unknown[:10])}. The "
+            f"run's data.class-names are {', '.join(names[:10])}{more}: rename the folders, or "
+            "move them elsewhere"
         )
 
 

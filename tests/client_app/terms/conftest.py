@@ -50,7 +50,8 @@ def instruction(tmp_path: Path) -> Callable[..., Instruction]:
     """Return a maker: ``instruction(server_round, settings={}, client="site-a", **config)``."""
     x = torch.randn(8, 1, 2, 2, generator=torch.Generator().manual_seed(0))
     y = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1])
-    data = ClientData(ExampleSet(x, y), ExampleSet(x, y), torch.tensor([5, 3, 0]))
+    examples = ExampleSet(x, y)
+    data = ClientData(lambda: examples, lambda: examples, torch.tensor([5, 3, 0]))
     folders = Folders(tmp_path / "data", tmp_path / "state", tmp_path / "output")
 
     def make(

@@ -106,7 +106,8 @@ def test_a_set_that_is_not_resident_is_seen_once_a_round_in_the_same_batches(
     penalties, batches = [], []
     for examples in (ExampleSet(everything, y), ExampleSet(stored, y)):
         now = instruction(2)
-        data = ClientData(examples, examples, torch.tensor([700, 0, 0]))
+        opened = lambda own=examples: own  # noqa: E731 (bound to this pass of the loop)
+        data = ClientData(opened, opened, torch.tensor([700, 0, 0]))
         now.state.save(1, model_of(2).state_dict())
         model, term, seen = model_of(1), Contrastive(1), list[int]()
         step = step_of(model, data, 699, 0, 600)

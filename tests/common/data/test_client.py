@@ -9,6 +9,9 @@ import torch
 
 from common.config import Settings
 from common.data import DataError, ExampleSet, TrainBatches, load_client_data, load_server_test_set
+from common.data.arrays import Arrays
+from common.data.examples import open_examples
+from common.data.splits import Rows
 from common.node import Folders
 from tests.common.data.conftest import MakeNode
 from tests.settings import make_settings
@@ -143,6 +146,33 @@ def test_a_site_without_the_test_set_that_is_wanted_is_told_what_to_add(
         load_client_data(site_settings(client_test="whole-test-set"), make_node(None, None))
 
 
+def test_only_the_examples_that_are_asked_for_are_opened(
+    folders: Folders, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+
+    def counted(arrays: Arrays, rows: Rows, *others: Any) -> ExampleSet:
+        opened.append(len(rows))
+        return open_examples(arrays, rows, *others)
+
+    monkeypatch.setattr("common.data.client.open_examples", counted)
+    write_npz(folders, [0, 1] * 10)
+    client = load_client_data(site_settings(validation_fraction=0.2), make_node(None, None))
+    assert int(client.label_counts.sum()) == 16
+    assert opened == []
+    assert (len(client.evaluation), opened) == (4, [4])
+    assert (len(client.train), len(client.train), opened) == (16, 16, [4, 16])
+
+
+def test_a_limit_that_is_no_number_is_said_before_any_example_is_opened(
+    folders: Folders, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_npz(folders, [0, 1])
+    monkeypatch.setenv("MOONFLOWER_RESIDENT_MB", "much")
+    with pytest.raises(DataError, match="MOONFLOWER_RESIDENT_MB='much' is not a number"):
+        load_client_data(site_settings(), make_node(None, None))
+
+
 @pytest.mark.parametrize(("number", "total"), [(None, None), (0, None), (None, 4), (4, 4)])
 def test_a_shared_set_needs_a_partition(
     synthetic_mnist: Folders, make_node: MakeNode, number: int | None, total: int | None
@@ -193,9 +223,9 @@ def test_a_mapped_client_holds_the_same_examples(
     synthetic_mnist: Folders, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resident = load_client_data(mnist(), make_node(0, 4))
+    assert resident.train.resident
     monkeypatch.setenv("MOONFLOWER_RESIDENT_MB", "0")
     mapped = load_client_data(mnist(), make_node(0, 4))
-    assert resident.train.resident
     assert not mapped.train.resident
     assert torch.equal(mapped.train.take(torch.arange(len(mapped.train))), resident.train.x)
 

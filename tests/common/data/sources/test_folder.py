@@ -7,6 +7,7 @@ from PIL import Image
 
 from common.data import DataError
 from common.data.prepared import load_split
+from common.data.sources.base import Split
 from common.node import Folders
 from tests.common.data.sources.loading import load, site
 
@@ -53,6 +54,26 @@ def test_a_missing_class_folder_is_refused_since_ids_would_shift(folders: Folder
     write_images(folders.data / "train", "cat")
     with pytest.raises(DataError, match=r"1 class folders \(cat\).*make empty folders"):
         load(site("folder"), folders)
+
+
+def test_class_ids_follow_the_names_in_the_settings_whatever_is_missing(folders: Folders) -> None:
+    settings = site("folder", classes=3).model_copy(update={"class_names": "dog,cat,ape"})
+    write_images(folders.data / "train", "ape dog", per_class=1)
+    write_images(folders.data / "test", "cat", per_class=1)
+    assert load(settings, folders).y.tolist() == [0, 2]
+    assert load(settings, folders).x[:, 0, 0, 0].tolist() == [50, 0]
+    assert load(settings, folders, "test").y.tolist() == [1]
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_folder_that_is_none_of_the_named_classes_is_refused(
+    folders: Folders, split: Split
+) -> None:
+    settings = site("folder").model_copy(update={"class_names": "ape,cat"})
+    write_images(folders.data / "train", "ape")
+    write_images(folders.data / split, "wolf")
+    with pytest.raises(DataError, match=r"none of the classes: wolf\. The run.s .* ape, cat"):
+        load(settings, folders, split)
 
 
 def test_other_class_folders_in_the_test_set_are_refused(folders: Folders) -> None:

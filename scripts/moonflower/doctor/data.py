@@ -1,0 +1,95 @@
+"""A site's examples, looked at with the settings of the run that is to come."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from common.config import DataSettings, Settings
+from common.data.prepared import decode_split
+from common.data.sources import SOURCES
+from common.data.spec import data_spec
+from common.node import Folders
+from scripts.moonflower.doctor.findings import Finding, failed, ok, warning
+
+FEW = 10
+"""Examples of a label below which its count is warned of."""
+
+_VARIABLE = "MOONFLOWER_DATA_DIR"
+
+
+def check_folder_readable(folder: Path) -> Iterator[Finding]:
+    """Look whether this user can list the folder."""
+    if not folder.is_dir():
+        yield failed("data folder", f"{folder} is no folder", f"make it, or change {_VARIABLE}")
+    elif not os.access(folder, os.R_OK | os.X_OK):
+        remedy = f"let the user who runs the node read it, or change {_VARIABLE}"
+        yield failed("data folder", f"{folder} can't be read by this user", remedy)
+    else:
+        note = "writable; read-only is enough" if os.access(folder, os.W_OK) else "read-only"
+        yield ok("data folder", f"{folder} ({note})")
+
+
+def check_examples(settings: Settings | None, folders: Folders) -> Iterator[Finding]:
+    """Decode both splits as the node will, and count their labels; nothing is written.
+
+    Raises
+    ------
+    DataError
+        What the query would answer: missing, damaged or unfit examples.
+    """
+    if settings is None:
+        yield warning(
+            "examples",
+            "not looked at: it depends on the run what they must be",
+            "add the run's settings: -c FILE.toml, or -c data.source=npz "
+            "-c data.image-shape=1x28x28 -c data.num-classes=2",
+        )
+        return
+    data = settings.data
+    if not data.is_site_data:
+        SOURCES[data.source].identity(
+            data.model_copy(update={"download": False}), folders.data, "train"
+        )
+        yield ok("examples", f"{data.source} is there; it is shared among clients by partition id")
+        return
+    yield from _check_training(data, folders)
+    test = decode_split(data, folders, "test")
+    if test is not None:
+        yield ok("test examples", f"{len(test.y)}: {_shown(_counts(test.y, data))}")
+    elif data.client_test != "validation":
+        found = f"there are none, and data.client-test is {data.client_test!r}"
+        yield failed("test examples", found, "add test.npz or test/<class>/ to the data folder")
+
+
+def _check_training(data: DataSettings, folders: Folders) -> Iterator[Finding]:
+    train = decode_split(data, folders, "train")
+    if train is None or not len(train.y):
+        found = f"{folders.data} has no training examples"
+        yield failed("training examples", found, "add some, or don't start this node")
+        return
+    counts = _counts(train.y, data)
+    found = f"{len(train.y)} of {data.image_shape}, {_shown(counts)}"
+    few = [str(label) for label, count in enumerate(counts) if 0 < count < FEW]
+    if few:
+        remedy = "check that these labels are meant; the server learns all counts"
+        yield warning(
+            "training examples", f"{found}; fewer than {FEW} of label {', '.join(few)}", remedy
+        )
+    else:
+        yield ok("training examples", found)
+
+
+def _counts(
+    labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]], data: DataSettings
+) -> list[int]:
+    return [int(n) for n in np.bincount(labels, minlength=data_spec(data).num_classes)]
+
+
+def _shown(counts: list[int]) -> str:
+    held = [f"{label}: {count}" for label, count in enumerate(counts) if count]
+    more = f", ... ({len(held)} labels)" if len(held) > 20 else ""
+    return f"per label {', '.join(held[:20])}{more}; none of {counts.count(0)} labels"
