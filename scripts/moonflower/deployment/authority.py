@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from common.storage import write_bytes
+from common.files import write_bytes
 from scripts.moonflower.deployment.description import is_address
 from scripts.moonflower.deployment.errors import DeploymentError
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from common.storage import write_bytes
+from common.files import write_bytes
 from scripts.moonflower.deployment.description import Description
 from scripts.moonflower.deployment.environment_file import (
     NODE_FILE,

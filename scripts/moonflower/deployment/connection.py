@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.storage import write_bytes
+from common.files import write_bytes
 from scripts.moonflower.deployment.errors import SuperLinkError
 
 CONNECTION = "moonflower"

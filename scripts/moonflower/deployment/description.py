@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from common.config import SettingsError, check_name
-from common.storage import write_bytes
+from common.files import write_bytes
 from scripts.moonflower.deployment.errors import DeploymentError
 from scripts.moonflower.repository import ROOT
 

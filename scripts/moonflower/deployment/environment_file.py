@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from common.storage import write_bytes
+from common.files import write_bytes
 from scripts.moonflower.deployment.errors import DeploymentError
 
 SERVER_FILE = "server.env"

@@ -93,8 +93,8 @@ def _explain(error: ssl.SSLCertVerificationError, address: str, ca: Path | None)
     if error.verify_code == _EXPIRED:
         return (
             f"the certificate of {address} has expired {said}: on the server's side, run "
-            "moonflower provision --rotate server and install the new bundle. If it has not, this machine's "
-            "clock is wrong"
+            "moonflower provision --rotate server and install the new bundle. If it has not, this "
+            "machine's clock is wrong"
         )
     if error.verify_code == _NOT_YET_VALID:
         return f"the certificate of {address} is not valid yet {said}: set this machine's clock"

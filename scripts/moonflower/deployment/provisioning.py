@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.storage import flush_folder, make_folder, remove_unfinished, write_bytes
+from common.files import flush_folder, make_folder, remove_unfinished, write_bytes
 from scripts.moonflower.deployment.authority import (
     Authority,
     certificate_pem,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from filelock import FileLock
 
-from common.storage import DamagedFileError, read_json, sha256, write_json
+from common.files import DamagedFileError, read_json, sha256, write_json
 from scripts.moonflower.deployment.errors import DeploymentError, SuperLinkError
 
 IN_USE = "already in use"
