@@ -19,7 +19,7 @@ from scripts.moonflower.deployment.errors import SuperLinkError
 CONNECTION = "moonflower"
 """Its name for ``flwr run . moonflower``."""
 
-_SECONDS = 120.0
+_SECONDS = 300.0
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from scripts.moonflower.deployment.supernode import INSECURE
 from scripts.moonflower.deployment.supernode import judge as judge_supernode
 from scripts.moonflower.deployment.supervision import Ending, Patience, Supervisor, Verdict
 
-_START_SECONDS = 180.0
+_START_SECONDS = 600.0
+_AGAIN_SECONDS = 10.0
 _PERMANENT = ("Exit Code: 10", "Exit Code: 60")
 
 
@@ -169,15 +170,17 @@ def _accompany(
         if waited > _START_SECONDS:
             return Ending(Verdict.RESTART, "the SuperLink did not answer after its start")
     count = 0
-    if not settings.insecure:
+    while not settings.insecure:
         try:
             count = settings.synchronise(say)
-        except DeploymentError as error:
-            if ended.is_set():
+            break
+        except SuperLinkError as error:
+            if ended.wait(_AGAIN_SECONDS):
                 return None
+            say(f"the nodes could not be registered, trying again: {error}")
+        except DeploymentError as error:
             # Without it, a revoked node might be admitted.
-            verdict = Verdict.RESTART if isinstance(error, SuperLinkError) else Verdict.STOP
-            return Ending(verdict, f"the nodes could not be registered: {error}")
+            return Ending(Verdict.STOP, f"the nodes could not be registered: {error}")
     say(
         f"ready on 127.0.0.1:{settings.port}, {count} nodes admitted. On this machine: "
         f"FLWR_HOME={settings.home} flwr run . {CONNECTION}"

@@ -133,7 +133,7 @@ class Supervisor:
             if ending.verdict is not Verdict.REFUSED:
                 refused_since = 0.0
             elif not refused_since:
-                refused_since = began
+                refused_since = now  # it may have waited long for the server before
             tired = refused_since and now - refused_since > self.patience.refusals
             if ending.verdict is Verdict.STOP or tired:
                 self.say(f"stopped: {ending.reason}")
