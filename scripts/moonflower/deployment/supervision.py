@@ -103,6 +103,7 @@ class Supervisor:
     before: Callable[[], Ending | None] = lambda: None
     after: Callable[[threading.Event], Ending | None] = lambda _: None
     patience: Patience = field(default_factory=Patience)
+    clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self._asked = threading.Event()
@@ -125,11 +126,11 @@ class Supervisor:
     def _run(self) -> int:
         failures, refused_since = 0, 0.0
         while not self._asked.is_set():
-            began = time.monotonic()
+            began = self.clock()
             ending = self.before() or self._once()
             if self._asked.is_set():
                 break
-            now = time.monotonic()
+            now = self.clock()
             if ending.verdict is not Verdict.REFUSED:
                 refused_since = 0.0
             elif not refused_since:
