@@ -27,7 +27,7 @@ def superlink(bundle: Bundle = None, insecure: Insecure = False) -> None:
     from scripts.moonflower.deployment.supervision import BAD_CONFIGURATION
 
     try:
-        settings = ServerSettings.read(_absolute(bundle), os.environ, insecure=insecure)
+        settings = ServerSettings.read(_begin(bundle), os.environ, insecure=insecure)
         raise typer.Exit(run_superlink(settings, say))
     except DeploymentError as error:
         raise fail(error, BAD_CONFIGURATION) from None
@@ -44,8 +44,9 @@ def supernode(
     """Run this machine's SuperNode with the settings of its bundle, and keep it alive.
 
     A server that is not there is waited for, for ever. A node that the server does not let in, as
-    for a minute after a crash, tries again for four minutes. A certificate or key that is wrong
-    ends it, with the reason and exit code 77 (refused) or 78 (can't work).
+    for a minute after a crash, tries again for four minutes (MOONFLOWER_REFUSED_SECONDS). A
+    certificate or key that is wrong ends it, with the reason and exit code 77 (refused) or 78
+    (can't work).
     """
     from scripts.moonflower.deployment.errors import DeploymentError
     from scripts.moonflower.deployment.supernode import NodeSettings, run_supernode
@@ -53,7 +54,7 @@ def supernode(
 
     try:
         settings = NodeSettings.read(
-            _absolute(bundle), os.environ, insecure=insecure, superlink=superlink
+            _begin(bundle), os.environ, insecure=insecure, superlink=superlink
         )
         raise typer.Exit(run_supernode(settings, say))
     except DeploymentError as error:
@@ -67,10 +68,12 @@ def fence(bundle: Bundle = None) -> None:
     from scripts.moonflower.deployment.supervision import BAD_CONFIGURATION
 
     try:
-        run_fence(_absolute(bundle), os.environ, say)
+        run_fence(_begin(bundle), os.environ, say)
     except DeploymentError as error:
         raise fail(error, BAD_CONFIGURATION) from None
 
 
-def _absolute(bundle: Path | None) -> Path | None:
+def _begin(bundle: Path | None) -> Path | None:
+    """Return the bundle as an absolute path; from now on, files are for this user only."""
+    os.umask(0o077)
     return bundle.absolute() if bundle else None

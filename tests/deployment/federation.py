@@ -8,7 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,39 @@ class Deployment:
         state = {"MOONFLOWER_STATE_DIR": str(self.state / copy)}
         group.start([str(target / "start")], self.environment() | state | settings)
         return group
+
+    @contextmanager
+    def second_fence(
+        self,
+        name: str,
+        superlink_port: int | None = None,
+        pair: tuple[bytes, bytes] | None = None,
+    ) -> Iterator[int]:
+        """Run another fence, before another server or with another key and certificate.
+
+        Yields its port.
+        """
+        server, port = self.folder / "copies" / f"{name}-server", free_port()
+        shutil.copytree(self.server, server)
+        if pair is not None:
+            (server / "server.key").write_bytes(pair[0])
+            (server / "server.crt").write_bytes(pair[1])
+        settings = (server / "nginx.conf").read_text()
+        settings = settings.replace(f":{self.port} ssl", f":{port} ssl")
+        settings = settings.replace(
+            f":{self.superlink_port};", f":{superlink_port or self.superlink_port};"
+        )
+        (server / "nginx.conf").write_text(settings)
+        run = self.state / f"{name}-fence"
+        group = self._group(f"{name}-fence")
+        command = [str(ROOT / "scripts" / "fence"), "--bundle", str(server)]
+        group.start(command, self.environment() | {"MOONFLOWER_FENCE_DIR": str(run)})
+        pid = run / "nginx.pid"
+        try:
+            wait_until(lambda: pid.exists() and pid.read_text(), "the fence", SLOW, group.printed)
+            yield port
+        finally:
+            group.kill()
 
     def activated(self) -> int:
         """Return how many times a node has come online."""

@@ -124,8 +124,9 @@ def run_supernode(
     Raises
     ------
     DeploymentError
-        The state folder can't be written.
+        The state folder can't be written, or a setting is no number.
     """
+    patience = patience or _patience(settings.env)
     try:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -142,7 +143,7 @@ def run_supernode(
         judge,
         say,
         before=lambda: probe(settings.superlink, settings.ca),
-        patience=patience or Patience(),
+        patience=patience,
     ).run()
 
 
@@ -194,6 +195,18 @@ def _detail(printed: str) -> str:
         return ""
     lines = text.partition("For more information")[0].splitlines()[1:]
     return " ".join(line.strip() for line in lines if line.strip())
+
+
+def _patience(env: Mapping[str, str]) -> Patience:
+    chosen = env.get("MOONFLOWER_REFUSED_SECONDS")
+    if not chosen:
+        return Patience()
+    if not chosen.isdecimal():
+        raise DeploymentError(
+            f"MOONFLOWER_REFUSED_SECONDS is {chosen!r}: give whole seconds, or nothing for "
+            f"{Patience().refusals:.0f}"
+        )
+    return Patience(refusals=float(chosen))
 
 
 def _ours(key: str) -> bool:
