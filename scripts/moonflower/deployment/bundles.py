@@ -53,7 +53,15 @@ def write_server_settings(folder: Path, description: Description) -> None:
             "MOONFLOWER_APP": description.app,
         },
     )
-    write_bytes(folder / "nginx.conf", _nginx(description).encode())
+    address = description.fence_address
+    host = f"[{address}]" if ":" in address else address
+    _write_fence(
+        folder / "nginx.conf",
+        f"{host}:{description.fence_port}",
+        f"127.0.0.1:{description.superlink_port}",
+    )
+    # In containers, whose ports compose publishes: docker/compose.server.yml has these names.
+    _write_fence(folder / "nginx.compose.conf", "9443", "superlink:8000")
     _write_start(folder, "start-server")
     places = {"BUNDLE": bundle, "STATE": description.state, "APP": description.app}
     _write_unit(folder, "moonflower-superlink.service", places)
@@ -89,17 +97,13 @@ def _below(folder: str, *names: str) -> str:
     return "/".join((folder.rstrip("/"), *names))
 
 
-def _nginx(description: Description) -> str:
-    address = description.fence_address
-    host = f"[{address}]" if ":" in address else address
-    return _filled(
-        "nginx.conf",
-        {
-            "FENCE": f"{host}:{description.fence_port}",
-            "SUPERLINK_PORT": str(description.superlink_port),
-            "REGISTRATION_REFUSED": _REGISTRATION_REFUSED,
-        },
-    )
+def _write_fence(file: Path, listen: str, superlink: str) -> None:
+    places = {
+        "FENCE": listen,
+        "SUPERLINK": superlink,
+        "REGISTRATION_REFUSED": _REGISTRATION_REFUSED,
+    }
+    write_bytes(file, _filled("nginx.conf", places).encode())
 
 
 def _write_start(folder: Path, template: str) -> None:

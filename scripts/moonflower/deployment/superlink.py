@@ -18,6 +18,7 @@ from scripts.moonflower.deployment.supernode import INSECURE
 from scripts.moonflower.deployment.supernode import judge as judge_supernode
 from scripts.moonflower.deployment.supervision import Ending, Patience, Supervisor, Verdict
 
+LOOPBACK = "127.0.0.1"
 _START_SECONDS = 600.0
 _AGAIN_SECONDS = 10.0
 _PERMANENT = ("Exit Code: 10", "Exit Code: 60")
@@ -32,7 +33,6 @@ class ServerSettings:
     bundle : Path or None
         None in insecure mode only.
     port : int
-        On 127.0.0.1.
     database : Path
     env : Mapping[str, str]
         The environment, with what ``server.env`` says.
@@ -77,6 +77,11 @@ class ServerSettings:
         return cls(bundle, int(port), Path(database).absolute(), env, insecure)
 
     @property
+    def address(self) -> str:
+        """Where it listens: on loopback, unless it has a network of its own as in a container."""
+        return self.env.get("MOONFLOWER_SUPERLINK_ADDRESS") or LOOPBACK
+
+    @property
     def home(self) -> Path:
         """Flower's home; ``flwr`` with it reaches this SuperLink."""
         return self.database.parent / "flwr"
@@ -89,7 +94,7 @@ class ServerSettings:
 
     def command(self) -> Sequence[str]:
         """Return the command line."""
-        command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)]
+        command = ["flower-superlink", "--host", self.address, "--port", str(self.port)]
         command += ["--database", str(self.database), "--disable-runtime-dependency-installation"]
         if self.insecure or self.bundle is None:
             return [*command, "--insecure"]
@@ -122,7 +127,12 @@ def run_superlink(
     """
     if settings.insecure:
         say(INSECURE)
-    else:
+    if settings.address != LOOPBACK:
+        say(
+            f"it listens on {settings.address}, as MOONFLOWER_SUPERLINK_ADDRESS says: whoever "
+            "reaches that port can start code on every node"
+        )
+    if not settings.insecure:
         _check_certificate(settings.bundle or Path())
     try:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -18,6 +18,7 @@ SERVER_FILES = [
     "ca.crt",
     "moonflower-fence.service",
     "moonflower-superlink.service",
+    "nginx.compose.conf",
     "nginx.conf",
     "nodes",
     "server.crt",
