@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from scripts.moonflower import machines, provision
 from scripts.moonflower.doctor.command import app as doctor
 from scripts.moonflower.repository import ROOT
 
@@ -29,6 +30,13 @@ STATE = "MOONFLOWER_STATE_DIR"
 @app.callback()
 def _commands() -> None:
     """Keep the names of the commands, however many there are."""
+
+
+app.command("provision")(provision.provision)
+app.add_typer(provision.nodes_app, name="nodes")
+app.command("superlink")(machines.superlink)
+app.command("supernode")(machines.supernode)
+app.command("fence")(machines.fence)
 
 
 @app.command()

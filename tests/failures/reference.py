@@ -7,7 +7,7 @@ compare with.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -77,6 +77,7 @@ def reference(
     lost: Collection[tuple[int, int]] = (),
     faults: Iterable[Fault] = (),
     away: Collection[tuple[int, int]] = (),
+    nodes: Sequence[Mapping[str, Any]] | None = None,
 ) -> dict[str, Tensor]:
     """Run both apps here and return the final model.
 
@@ -93,13 +94,15 @@ def reference(
         What happens to replies; the client has trained and remembers it.
     away : Collection[tuple[int, int]]
         (client, round): the client is offline when that round begins.
+    nodes : Sequence[Mapping[str, Any]] or None
+        Node configs, for sites with data of their own; None: ``clients`` parts of a data set.
     """
     run_config = make_run_config(**settings)
     context = Context(RUN_ID, SERVER_NODE, {}, RecordDict(), run_config)
     torch.set_num_threads(1)
     clock = FakeClock().clock()
     with task_identity(), mock.patch.dict(os.environ, {"MOONFLOWER_HOME": str(folder)}):
-        grid = _Grid(client_app, simulated(clients), run_config, faults, clock)
+        grid = _Grid(client_app, nodes or simulated(clients), run_config, faults, clock)
         grid.lost, grid.away = lost, away
         experiment = serve(grid, context, clock)
     return safetensors.torch.load_file(experiment / "final" / "model.safetensors")

@@ -1,0 +1,148 @@
+"""Files that appear whole or not at all, also when the power fails.
+
+A file is written under another name in the same folder, forced to disk, renamed, and then the
+folder is forced to disk. Nothing here needs torch: processes that stay for months read this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+UNFINISHED = ".unfinished"
+"""How the name of a file ends that has not been renamed yet."""
+
+
+class DamagedFileError(ValueError):
+    """A file is truncated, altered or not in the expected format; the message names it."""
+
+
+def write_bytes(path: Path, blob: bytes) -> None:
+    """Write ``blob`` to ``path``, whole or not at all, replacing what was there.
+
+    Parameters
+    ----------
+    path : Path
+        Missing folders above it are created.
+    blob : bytes
+
+    Raises
+    ------
+    OSError
+        The disk is full, read-only or failing. What was at ``path`` before is intact, unless
+        only the last step failed, the flush of the folder: then ``path`` is whole and new.
+    """
+    make_folder(path.parent)
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
+    try:
+        with unfinished.open("xb") as file:
+            file.write(blob)
+            file.flush()
+            os.fsync(file.fileno())
+        # os.replace rather than Path.replace: tests put a failing disk in its place.
+        os.replace(unfinished, path)  # noqa: PTH105
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise
+    flush_folder(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Create ``folder`` and those above it, durably."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    flush_folder(folder.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Force the entries of ``folder`` (created, renamed, deleted files) to disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete what a killed process left half-written in ``folder``.
+
+    Call it only where no other process writes into ``folder``.
+    """
+    for path in folder.glob(f".*{UNFINISHED}"):
+        path.unlink(missing_ok=True)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged file to ``<name>.damaged-<n>``, n from 1, and return its new path."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    path.rename(aside)
+    flush_folder(path.parent)
+    return aside
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write ``value`` as indented JSON, as :func:`write_bytes` does.
+
+    NaN and Infinity are written as Python does (RFC 8259 knows none): a run that diverged must
+    still be able to write its results.
+    """
+    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises
+    ------
+    DamagedFileError
+        It isn't JSON in UTF-8; the message names the file.
+    OSError
+        The file is missing or can't be read.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:  # of json and of UTF-8
+        raise DamagedFileError(f"{path} is damaged: it is not JSON ({error})") from error
+
+
+def append_line(path: Path, text: str) -> None:
+    """Append ``text`` and a line end, and force them to disk.
+
+    A line that an earlier crash cut short is ended first, so that only that one is lost.
+
+    Raises
+    ------
+    ValueError
+        ``text`` has a line end in it.
+    OSError
+        The disk is full, read-only or failing.
+    """
+    if "\n" in text:
+        raise ValueError(f"a line for {path.name} has a line end in it: {text!r}; append each line")
+    make_folder(path.parent)
+    is_new = not path.exists()
+    with path.open("a+b") as file:
+        if file.tell() > 0:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                text = "\n" + text
+        file.write(f"{text}\n".encode())
+        file.flush()
+        os.fsync(file.fileno())
+    if is_new:
+        flush_folder(path.parent)
+
+
+def sha256(blob: bytes) -> str:
+    """Return the SHA-256 of ``blob`` in hexadecimal."""
+    return hashlib.sha256(blob).hexdigest()

@@ -1,0 +1,131 @@
+"""What each party gets: certificate or key, settings, start script, systemd units."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from common.files import write_bytes
+from scripts.moonflower.deployment.description import Description
+from scripts.moonflower.deployment.environment_file import (
+    NODE_FILE,
+    SERVER_FILE,
+    write_environment,
+)
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+_REGISTRATION_REFUSED = json.dumps(
+    {
+        # Flower's code and form for it, which its SuperNode knows how to show.
+        "code": 2001,
+        "detail": "This federation admits only nodes whose key was registered on the server.",
+    }
+)
+_SERVER_HEAD = """\
+# The server's settings. Names and ports come from federation.toml: change them there, run
+# `moonflower provision` again and copy this folder. Folders may be changed here.
+"""
+_NODE_HEAD = """\
+# This node's settings. MOONFLOWER_DATA_DIR holds its examples (read only), MOONFLOWER_STATE_DIR
+# what it keeps between rounds. MOONFLOWER_DEVICE: cpu, cuda, cuda:1; empty: a GPU if there is one.
+"""
+
+
+def write_server_settings(folder: Path, description: Description) -> None:
+    """Write all files of the server's bundle but certificates and keys."""
+    bundle = _below(description.bundles, "server")
+    write_environment(
+        folder / SERVER_FILE,
+        _SERVER_HEAD,
+        {
+            "MOONFLOWER_SERVER_NAME": description.servers[0],
+            "MOONFLOWER_FENCE_ADDRESS": description.fence_address,
+            "MOONFLOWER_FENCE_PORT": str(description.fence_port),
+            "MOONFLOWER_SUPERLINK_PORT": str(description.superlink_port),
+        },
+        {
+            "MOONFLOWER_BUNDLE": bundle,
+            "MOONFLOWER_DATABASE": _below(description.state, "superlink.sqlite"),
+            "MOONFLOWER_OUTPUT_DIR": _below(description.state, "output"),
+            "MOONFLOWER_DATA_DIR": _below(description.state, "data"),
+            "MOONFLOWER_APP": description.app,
+        },
+    )
+    address = description.fence_address
+    host = f"[{address}]" if ":" in address else address
+    _write_fence(
+        folder / "nginx.conf",
+        f"{host}:{description.fence_port}",
+        f"127.0.0.1:{description.superlink_port}",
+    )
+    # In containers, whose ports compose publishes: docker/compose.server.yml has these names.
+    _write_fence(folder / "nginx.compose.conf", "9443", "superlink:8000")
+    _write_start(folder, "start-server")
+    places = {"BUNDLE": bundle, "STATE": description.state, "APP": description.app}
+    _write_unit(folder, "moonflower-superlink.service", places)
+    low = description.fence_port < 1024
+    _write_unit(folder, "moonflower-fence.service", places, binds_low_port=low)
+
+
+def write_node_settings(folder: Path, description: Description, name: str) -> None:
+    """Write all files of a node's bundle but certificate and key."""
+    bundle = _below(description.bundles, "nodes", name)
+    state = _below(description.state, "nodes", name)
+    write_environment(
+        folder / NODE_FILE,
+        _NODE_HEAD,
+        {
+            "MOONFLOWER_CLIENT_NAME": name,
+            "MOONFLOWER_SUPERLINK": description.superlink,
+        },
+        {
+            "MOONFLOWER_BUNDLE": bundle,
+            "MOONFLOWER_DATA_DIR": _below(state, "data"),
+            "MOONFLOWER_STATE_DIR": _below(state, "state"),
+            "MOONFLOWER_DEVICE": "",
+            "MOONFLOWER_APP": description.app,
+        },
+    )
+    _write_start(folder, "start-node")
+    places = {"BUNDLE": bundle, "STATE": description.state, "APP": description.app, "NAME": name}
+    _write_unit(folder, "moonflower-supernode.service", places)
+
+
+def _below(folder: str, *names: str) -> str:
+    return "/".join((folder.rstrip("/"), *names))
+
+
+def _write_fence(file: Path, listen: str, superlink: str) -> None:
+    places = {
+        "FENCE": listen,
+        "SUPERLINK": superlink,
+        "REGISTRATION_REFUSED": _REGISTRATION_REFUSED,
+    }
+    write_bytes(file, _filled("nginx.conf", places).encode())
+
+
+def _write_start(folder: Path, template: str) -> None:
+    start = folder / "start"
+    write_bytes(start, _filled(template, {}).encode())
+    start.chmod(0o700)
+
+
+def _write_unit(
+    folder: Path, unit: str, places: Mapping[str, str], *, binds_low_port: bool = False
+) -> None:
+    text = _filled(unit, places)
+    if binds_low_port:
+        text = text.replace(
+            "CapabilityBoundingSet=\n",
+            "CapabilityBoundingSet=CAP_NET_BIND_SERVICE\nAmbientCapabilities=CAP_NET_BIND_SERVICE\n",
+        )
+    write_bytes(folder / unit, text.encode())
+
+
+def _filled(template: str, places: Mapping[str, str]) -> str:
+    text = (TEMPLATES / template).read_text(encoding="utf-8")
+    for place, value in places.items():
+        text = text.replace(f"@{place}@", value)
+    return text

@@ -1,0 +1,69 @@
+"""The fence: nginx with the bundle's configuration, as any user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from scripts.moonflower.deployment.environment_file import SERVER_FILE, with_environment
+from scripts.moonflower.deployment.errors import DeploymentError
+
+_PATHS = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin")
+
+
+def run_fence(bundle: Path | None, env: Mapping[str, str], say: Callable[[str], None]) -> NoReturn:
+    """Become nginx. Its folder is ``MOONFLOWER_FENCE_DIR``, else ``fence`` next to the database.
+
+    Raises
+    ------
+    DeploymentError
+        There is no nginx, or a file or folder can't be used.
+    """
+    if bundle is None:
+        raise DeploymentError(
+            "no bundle: give --bundle with the folder server that moonflower provision made (or "
+            "set MOONFLOWER_BUNDLE)"
+        )
+    given = {k: v for k, v in env.items() if v or not k.startswith("MOONFLOWER_")}
+    settings = with_environment(given, bundle / SERVER_FILE)
+    nginx = shutil.which("nginx") or shutil.which("nginx", path=os.pathsep.join(_PATHS))
+    if nginx is None:
+        raise DeploymentError(
+            "nginx is not installed. On Debian and Ubuntu: sudo apt-get install nginx-light, and "
+            "sudo systemctl disable --now nginx, since only this one is needed"
+        )
+    configuration = bundle / "nginx.conf"
+    if not configuration.is_file():
+        raise DeploymentError(f"{configuration} is missing: copy the whole bundle again")
+    folder = _folder(settings)
+    address, port = settings.get("MOONFLOWER_FENCE_ADDRESS"), settings.get("MOONFLOWER_FENCE_PORT")
+    say(f"publishing /v1/fleet/ and /health on {address}:{port}; everything else is refused")
+    os.chdir(folder)
+    os.execve(  # noqa: S606 (a path from a list of system folders, and no shell)
+        nginx,
+        [nginx, "-e", "stderr", "-p", f"{folder}/", "-c", str(configuration)],
+        dict(env),
+    )
+
+
+def _folder(settings: Mapping[str, str]) -> Path:
+    """Return the folder for nginx's pid and temporary files."""
+    chosen = settings.get("MOONFLOWER_FENCE_DIR")
+    database = settings.get("MOONFLOWER_DATABASE")
+    if not chosen and not database:
+        raise DeploymentError(
+            "set MOONFLOWER_FENCE_DIR to a folder in which nginx may write, in server.env or in "
+            "the environment"
+        )
+    folder = Path(chosen).absolute() if chosen else Path(str(database)).absolute().parent / "fence"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise DeploymentError(
+            f"the folder {folder} can't be made: {error}. Set MOONFLOWER_FENCE_DIR to one in which "
+            "nginx may write"
+        ) from None
+    return folder

@@ -1,0 +1,1 @@
+"""Real processes, started by the scripts that a person uses, on loopback and in namespaces."""

@@ -1,0 +1,33 @@
+"""A ResNet-50 goes through the fence, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.deployment.federation import Deployment
+from tests.deployment.sites import SETTINGS
+
+
+def test_a_resnet50_goes_both_ways(
+    deployment: Deployment, record_property: Callable[[str, object], None]
+) -> None:
+    settings = {
+        **SETTINGS,
+        "algorithm": "fedavg",
+        "num-rounds": 1,
+        "model.name": "resnet50",
+        "train.local-steps": 1,
+        "train.batch-size": 4,
+        # One of the three trains.
+        "server.fraction-train": 0.3,
+        "server.min-replies": 1,
+        "experiment": "resnet50",
+    }
+    run = deployment.submit(settings)
+    record_property("seconds", run.wait())
+    line = run.lines()[0]
+    assert len(line["participants"]) == 1
+    final = run.final()
+    size = sum(tensor.numel() * tensor.element_size() for tensor in final.values())
+    assert size > 93e6
+    assert any(tensor.isnan().any() for tensor in final.values()) is False

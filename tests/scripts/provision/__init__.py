@@ -1,0 +1,1 @@
+"""Provisioning and supervising, without Flower."""
