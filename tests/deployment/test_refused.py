@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest import mock
@@ -61,14 +60,14 @@ def test_no_key(deployment: Deployment) -> None:
 def test_no_key_and_no_supervisor(deployment: Deployment) -> None:
     command = ["flower-supernode", "--superlink", f"localhost:{deployment.port}"]
     command += ["--root-certificates", str(deployment.server / "ca.crt")]
-    command += ["--port", str(free_port())]
-    done = subprocess.run(
-        command, env=deployment.environment(), capture_output=True, text=True, check=False
-    )
-    words = done.stdout + done.stderr
-    assert done.returncode != 0
-    assert "Exit Code: 305" in words
-    assert "only nodes whose key was registered" in words
+    group = Group(f"stranger-{free_port()}", deployment.folder / "stranger.log")
+    group.start([*command, "--port", str(free_port())], deployment.environment())
+    try:
+        assert deployment.wait_for_end(group) != 0
+    finally:
+        group.kill()
+    assert "Exit Code: 305" in group.printed()
+    assert "only nodes whose key was registered" in group.printed()
 
 
 def test_an_unregistered_key(deployment: Deployment) -> None:

@@ -75,7 +75,7 @@ def ask(host: str, port: int, context: ssl.SSLContext, request: bytes) -> int:
 def request(method: str, path: str, version: str = "1.1", host: str = "localhost") -> bytes:
     """Return a request without a body."""
     lines = [f"{method} {path} HTTP/{version}", f"Host: {host}", "Connection: close"]
-    lines += ["Content-Type: application/x-protobuf", "Content-Length: 0"]
+    lines += ["Content-Type: application/protobuf", "Content-Length: 0"]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 

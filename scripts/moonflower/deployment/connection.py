@@ -41,7 +41,7 @@ class Connection:
     home: Path
 
     def write(self) -> None:
-        """Make it known to ``flwr`` under ``home``; what else stands there stays if it is ours."""
+        """Make it known to ``flwr`` under ``home``, as the default connection and the only one."""
         security = (
             f"root-certificates = {json.dumps(str(self.ca))}" if self.ca else "insecure = true"
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.moonflower.deployment import superlink, supernode
+from scripts.moonflower.deployment import superlink, supernode, supervision
 from scripts.moonflower.deployment.supervision import (
     Ending,
     Patience,
@@ -30,6 +30,13 @@ The SuperNode could not establish a connection to the SuperLink.
 
 For more information, visit: <https://flower.ai>
 """
+
+
+@pytest.fixture(autouse=True)
+def others_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a supervisor in this process leave alone what pytest started elsewhere."""
+    monkeypatch.setattr(supervision, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(supervision, "end_descendants", lambda _: None)
 
 
 def _supervisor(script: str, said: list[str], **more: object) -> Supervisor:
