@@ -11,6 +11,7 @@ import typer
 
 from scripts.moonflower import machines, provision
 from scripts.moonflower.doctor.command import app as doctor
+from scripts.moonflower.options import Preset, RunConfig, Verbose
 from scripts.moonflower.repository import ROOT
 
 app = typer.Typer(
@@ -45,19 +46,8 @@ def simulate(
         str | None,
         typer.Option(help="fedavg, fedprox, moon, fedgen, or a sum such as moon+fedgen."),
     ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="A file in scripts/presets, without .toml; or a path to one."),
-    ] = None,
-    run_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--run-config",
-            "-c",
-            metavar="KEY=VALUE",
-            help="Any setting of docs/settings.md, as moon.mu=5. May be repeated.",
-        ),
-    ] = None,
+    preset: Preset = None,
+    run_config: RunConfig = None,
     clients: Annotated[
         int | None,
         typer.Option(min=1, help="Simulated clients. Default: what the preset says, else 10."),
@@ -85,7 +75,7 @@ def simulate(
     gpus_per_client: Annotated[
         float, typer.Option(min=0.0, help="Part of a GPU for each, as 0.25. 0: on the CPU.")
     ] = 0.0,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole log.")] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Train on this machine: `flwr run` in simulation, with nothing left running afterwards.
 
@@ -145,19 +135,8 @@ def run_on_superlink(
         str | None,
         typer.Argument(help="A SuperLink connection of Flower's config.toml. Default: its own."),
     ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="A file in scripts/presets, without .toml; or a path to one."),
-    ] = None,
-    run_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--run-config",
-            "-c",
-            metavar="KEY=VALUE",
-            help="Any setting of docs/settings.md, as moon.mu=5. May be repeated.",
-        ),
-    ] = None,
+    preset: Preset = None,
+    run_config: RunConfig = None,
     experiment: Annotated[
         str | None,
         typer.Option(help="Name of the results' folder. Default: made from the time."),
@@ -180,7 +159,7 @@ def run_on_superlink(
         str, typer.Option(help="Passed on to flwr run: a simulation's number of SuperNodes.")
     ] = "",
     source: Annotated[Path, typer.Option("--app", help="Folder of the app.")] = ROOT,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole log.")] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Train on a SuperLink: submit the run and watch it to its end."""
     from common.config import SettingsError

@@ -1,4 +1,4 @@
-"""docs/settings.md, made from the descriptions in common/config.py and pyproject's defaults."""
+"""docs/settings.md, made from the descriptions in common/config and pyproject's defaults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scripts.moonflower.repository import default_run_config
 HEADER = """\
 # Settings
 
-Made from `common/config.py` and `pyproject.toml` by `moonflower settings-docs`; do not edit.
+Made from `common/config` and `pyproject.toml` by `moonflower settings-docs`; do not edit.
 
 Every setting is part of the run config: `flwr run . -c 'moon.mu=5 data.source="mnist"'`, or
 `scripts/quickstart -c moon.mu=5 -c data.source=mnist`, or a TOML file such as those in

@@ -69,8 +69,10 @@ class Run:
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the lines of ``metrics.jsonl``."""
-        text = (self.experiment / "metrics.jsonl").read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines()]
+        file = self.experiment / "metrics.jsonl"
+        if not file.is_file():
+            raise AssertionError(f"there is no {file}; the log:\n{self.log}")
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
     def _dump(self) -> str:
         return self.log[-6000:]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scripts.moonflower.options import Preset, RunConfig
+
 if TYPE_CHECKING:
     from common.config import Settings
     from scripts.moonflower.doctor.bundle import Bundle, Role
@@ -41,19 +43,8 @@ def server(bundle: _Bundle, json: _Json = False) -> None:
 @app.command()
 def node(
     bundle: _Bundle,
-    run_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--run-config",
-            "-c",
-            metavar="KEY=VALUE",
-            help="Settings of the run to come, or a TOML file of them: what the data must be.",
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="A file in scripts/presets, without .toml; or a path to one."),
-    ] = None,
+    run_config: RunConfig = None,
+    preset: Preset = None,
     json: _Json = False,
 ) -> None:
     """Look at a node: versions, key, data, folders, device, the way to the server."""

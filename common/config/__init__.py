@@ -1,0 +1,31 @@
+"""Run config -> frozen, validated settings.
+
+No field has a default here: the defaults live in ``pyproject.toml`` under
+``[tool.flwr.app.config]``, and Flower merges them with ``-c``. ``docs/settings.md`` is made from
+the descriptions of the fields.
+"""
+
+from common.config.algorithms import FedGenSettings, FedProxSettings, MoonSettings
+from common.config.names import NAME_PATTERN, SettingsError, check_name
+from common.config.nesting import flat, nested
+from common.config.server import ServerSettings
+from common.config.settings import ALGORITHMS, Settings, parse_settings
+from common.config.training import DataSettings, ModelSettings, TrainSettings
+
+__all__ = [
+    "ALGORITHMS",
+    "NAME_PATTERN",
+    "DataSettings",
+    "FedGenSettings",
+    "FedProxSettings",
+    "ModelSettings",
+    "MoonSettings",
+    "ServerSettings",
+    "Settings",
+    "SettingsError",
+    "TrainSettings",
+    "check_name",
+    "flat",
+    "nested",
+    "parse_settings",
+]

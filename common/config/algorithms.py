@@ -1,0 +1,79 @@
+"""The algorithms' numbers: `[fedprox]`, `[moon]` and `[fedgen]`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from common.config.table import Decay, NonNegative, Positive, Table, Whole
+
+
+class FedProxSettings(Table):
+    """``[fedprox]`` (Li et al., MLSys 2020)."""
+
+    mu: NonNegative = Field(description="Weight of mu/2 * ||w - w_global||^2.")
+
+
+class MoonSettings(Table):
+    """``[moon]`` (Li, He, Song, CVPR 2021)."""
+
+    mu: NonNegative = Field(description="Weight of the model-contrastive loss.")
+    temperature: Positive = Field(description="Temperature tau of the contrastive loss.")
+    buffer_size: Annotated[Whole, Field(ge=1, le=16)] = Field(
+        description="Previous local models K that serve as negatives."
+    )
+
+
+class FedGenSettings(Table):
+    """``[fedgen]`` (Zhu, Hong, Zhou, ICML 2021)."""
+
+    noise: Literal["normal", "uniform"] = Field(
+        description="Noise of the generator: N(0, I) (paper) or uniform on [0, 1) (code)."
+    )
+    noise_dim: Annotated[Whole, Field(ge=1, le=8192)] = Field(
+        description="Size of the noise vector."
+    )
+    hidden_dim: Annotated[Whole, Field(ge=1, le=8192)] = Field(
+        description="Hidden units of the generator."
+    )
+    label_input: Literal["one-hot", "embedding"] = Field(
+        description="How the generator sees the label."
+    )
+    teacher: Literal["averaged-logits", "label-weighted"] = Field(
+        description="Teacher loss: cross-entropy of the averaged logits (paper, Eq. 4) or the sum "
+        "over clients of their label-weighted cross-entropies (code)."
+    )
+    diversity_weight: NonNegative = Field(description="Weight eta of the diversity loss.")
+    student_weight: NonNegative = Field(
+        description="Weight beta_student of the adversarial student loss."
+    )
+    labels: Literal["prior", "uniform"] = Field(
+        description="Labels of generated batches: from p^(y) (paper) or uniform over the labels "
+        "seen (code)."
+    )
+    label_counts: Literal["all", "drawn"] = Field(
+        description="What a client counts for p^(y): all its examples, or the batches it drew "
+        "this round plus one (code)."
+    )
+    start_round: Annotated[Whole, Field(ge=2)] = Field(
+        description="First round in which clients use the generator. It is first trained at the "
+        "end of round 1."
+    )
+    alpha: NonNegative = Field(
+        description="Weight of the cross-entropy on the generated batch (paper: 1, code: 10)."
+    )
+    beta: NonNegative = Field(
+        description="Weight of KL between the output on real x and on G(y) (paper: 0, code: 10)."
+    )
+    decay: Decay = Field(description="Factor on alpha and beta per round (code: 0.98).")
+    batch_size: Annotated[Whole, Field(ge=1)] = Field(description="Generated examples per step.")
+    generator_learning_rate: Positive = Field(description="Learning rate of the generator's Adam.")
+    generator_weight_decay: NonNegative = Field(description="Weight decay of the generator's Adam.")
+    generator_learning_rate_decay: Decay = Field(
+        description="Factor on the generator's learning rate per round."
+    )
+    server_steps: Annotated[Whole, Field(ge=1)] = Field(description="Generator steps per round.")
+    server_batch_size: Annotated[Whole, Field(ge=2)] = Field(
+        description="Batch of a generator step; at least 2, for its BatchNorm."
+    )

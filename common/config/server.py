@@ -1,0 +1,88 @@
+"""Rounds, aggregation and what is kept of them: `[server]`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from common.config.table import Fraction, NonNegative, Positive, Table, Whole
+
+
+class ServerSettings(Table):
+    """``[server]``: rounds, sampling and aggregation."""
+
+    aggregator: Literal[
+        "fedavg", "fedavgm", "fedadam", "fedyogi", "fedmedian", "fedtrimmedavg", "multikrum"
+    ] = Field(description="Flower strategy that combines the clients' models.")
+    weighting: Literal["examples", "uniform"] = Field(
+        description="Weight of a client in averages: its number of examples, or one each."
+    )
+    fraction_train: Fraction = Field(description="Part of the clients that trains in a round.")
+    fraction_evaluate: Annotated[float, Field(ge=0, le=1)] = Field(
+        description="Part of the clients that evaluates in a round. 0: none."
+    )
+    evaluate_every: Annotated[Whole, Field(ge=1)] = Field(
+        description="Evaluate in every n-th round, and in the last."
+    )
+    min_clients: Annotated[Whole, Field(ge=1)] = Field(
+        description="Clients that must be connected before the run begins."
+    )
+    start_timeout: Positive = Field(description="Seconds to wait for `min-clients`.")
+    round_deadline: Positive = Field(description="Seconds after which a round ends regardless.")
+    min_replies: Annotated[Whole, Field(ge=1)] = Field(
+        description="Usable replies without which a round fails and the run stops."
+    )
+    straggler_grace: NonNegative = Field(
+        description="Seconds that a round still waits once half of the replies (and at least "
+        "`min-replies`) are in. It never ends a round in which everybody answers."
+    )
+    failure_policy: Literal["continue", "stop"] = Field(
+        description="What a client without a usable reply does to the run: it goes on with the "
+        "others, or it ends at the first such client, with the reason. The same holds at the start "
+        "for a site whose own data (`folder`, `npz`) can't be used."
+    )
+    exclude_rounds: Annotated[Whole, Field(ge=0)] = Field(
+        description="Rounds that a client is left out of after it gave no usable reply to a train "
+        "instruction. 0: it is tried again in the next."
+    )
+    max_update_norm: NonNegative = Field(
+        description="Largest L2 norm of a client's change of the model's parameters (BatchNorm's "
+        "running statistics are not counted). 0: no limit."
+    )
+    norm_policy: Literal["reject", "clip"] = Field(
+        description="What happens above `max-update-norm`: the reply is refused, or its change is "
+        "scaled down to that norm."
+    )
+    replies_in_memory_mb: Annotated[Whole, Field(ge=0)] = Field(
+        description="Megabytes of train replies that the server keeps in memory; what goes beyond "
+        "waits in a nameless file in the experiment's folder."
+    )
+    patience: Annotated[Whole, Field(ge=0)] = Field(
+        description="Evaluations without a better `stop-metric` after which the run ends early. "
+        "0: never."
+    )
+    stop_metric: Literal[
+        "global-accuracy", "global-loss", "clients-accuracy", "clients-worst", "clients-loss"
+    ] = Field(
+        description="What `patience` watches: accuracy or loss of the global model on the server's "
+        "test set, or the clients' mean accuracy, that of the worst client, or their loss."
+    )
+    alarm_rounds: Annotated[Whole, Field(ge=0)] = Field(
+        description="Rounds after which accuracy at the level of guessing raises an alarm. 0: "
+        "never."
+    )
+    keep_checkpoints: Annotated[Whole, Field(ge=1)] = Field(
+        description="Checkpoints that the server keeps. With 2, a run can be resumed even when the "
+        "newest one is damaged. Clients keep their models of as many more rounds."
+    )
+    learning_rate: Positive = Field(
+        description="Server learning rate of FedAvgM, FedAdam and FedYogi."
+    )
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(description="Momentum of FedAvgM.")
+    trim: Annotated[float, Field(ge=0, lt=0.5)] = Field(
+        description="Part cut off at each end by FedTrimmedAvg."
+    )
+    malicious_clients: Annotated[Whole, Field(ge=0)] = Field(
+        description="Malicious clients that MultiKrum expects."
+    )

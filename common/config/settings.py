@@ -1,0 +1,116 @@
+"""All settings of a run, parsed from Flower's run config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
+
+from common.config.algorithms import FedGenSettings, FedProxSettings, MoonSettings
+from common.config.names import RESERVED_NAME, SettingsError, check_name
+from common.config.nesting import nested
+from common.config.server import ServerSettings
+from common.config.table import Table, Whole
+from common.config.training import DataSettings, ModelSettings, TrainSettings
+
+ALGORITHMS = ("fedavg", "fedprox", "moon", "fedgen")
+
+
+class Settings(Table):
+    """All of a run's settings."""
+
+    algorithm: str = Field(
+        description="`fedavg`, `fedprox`, `moon`, `fedgen`, or a sum such as `moon+fedgen`."
+    )
+    experiment: str = Field(
+        description="Name of the folder that this run writes. Empty: made from the algorithm, the "
+        "data set and the time. A name that exists is refused."
+    )
+    seed: Annotated[Whole, Field(ge=0, lt=2**31)] = Field(
+        description="Seed of everything random in the run."
+    )
+    num_rounds: Annotated[Whole, Field(ge=1)] = Field(description="Rounds of training.")
+    resume: bool = Field(
+        description="Go on with `experiment` after its newest whole checkpoint. The other settings "
+        "have to be those it was started with; `num-rounds` may grow, and deadlines, timeouts and "
+        "the like may change."
+    )
+    data: DataSettings
+    model: ModelSettings
+    train: TrainSettings
+    server: ServerSettings
+    fedprox: FedProxSettings
+    moon: MoonSettings
+    fedgen: FedGenSettings
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """The parts of ``algorithm``; ``fedavg`` adds nothing to a sum."""
+        return tuple(part for part in self.algorithm.split("+") if part != "fedavg")
+
+    @field_validator("algorithm")
+    @classmethod
+    def _known_algorithms(cls, value: str) -> str:
+        parts = value.split("+")
+        unknown = [part for part in parts if part not in ALGORITHMS]
+        if unknown or len(set(parts)) != len(parts):
+            raise ValueError(
+                f"allowed are {', '.join(ALGORITHMS)}, or different ones joined by '+', as "
+                "'moon+fedgen'"
+            )
+        return value
+
+    @field_validator("experiment")
+    @classmethod
+    def _folder_name(cls, value: str) -> str:
+        if value == RESERVED_NAME:
+            raise ValueError("the state folder keeps prepared data under this name: choose another")
+        return check_name(value, "experiment") if value else value
+
+    @field_validator("resume")
+    @classmethod
+    def _resumed_by_name(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("experiment") == "":
+            raise ValueError(
+                "true needs the name of an experiment: experiment=NAME, a folder in the server's "
+                "output folder"
+            )
+        return value
+
+
+def parse_settings(run_config: Mapping[str, Any]) -> Settings:
+    """Check a whole run config.
+
+    Parameters
+    ----------
+    run_config : Mapping[str, Any]
+        Flat, as ``Context.run_config``, or nested, as in TOML.
+
+    Raises
+    ------
+    SettingsError
+        Names every setting that is wrong, what was given and what is allowed.
+    """
+    try:
+        return Settings.model_validate(nested(run_config))
+    except ValidationError as error:
+        raise SettingsError(_explain(error)) from None
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors(include_url=False):
+        key = ".".join(str(part).replace("_", "-") for part in problem["loc"])
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            message = "unknown setting; docs/settings.md lists them all"
+        elif problem["type"] == "missing":
+            message = "missing; its default belongs in pyproject.toml"
+        elif problem["type"] == "model_type":
+            message = f"a table of settings, not a value; given was {problem['input']!r}"
+        elif not isinstance(problem["input"], dict | BaseModel):
+            message = f"{message}; given was {problem['input']!r}"
+        lines.append(f"  {key}: {message}" if key else f"  {message}")
+    count = f"{len(lines)} problem{'s' if len(lines) > 1 else ''}"
+    return f"the settings have {count}:\n" + "\n".join(lines)

@@ -1,0 +1,174 @@
+"""What is learned from, and what learns: `[data]`, `[model]` and `[train]`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from common.config.names import is_folder_name
+from common.config.table import Decay, Fraction, NonNegative, Positive, Table, Whole
+
+SITE_SOURCES = ("folder", "npz")
+"""Sources of which every node brings its own examples."""
+
+_IMAGE_SHAPE = r"^([1-9][0-9]{0,3}x[1-9][0-9]{0,3}x[1-9][0-9]{0,3})?$"
+
+
+class DataSettings(Table):
+    """``[data]``: which examples, and how simulated clients share them."""
+
+    source: Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "folder", "npz"] = (
+        Field(
+            description="Data set. `digits` is built in; `folder` and `npz` read each node's own "
+            "data folder and need no partition."
+        )
+    )
+    partition: Literal["iid", "dirichlet", "classes-per-client", "fedgen-official"] = Field(
+        description="How a simulation splits the training set: evenly; by Dirichlet(alpha) per "
+        "label with self-balancing (MOON, section 4.1); a fixed number of labels per client; or "
+        "as FedGen's published code does (cap per label, then Dirichlet)."
+    )
+    alpha: Positive = Field(
+        description="Dirichlet concentration: the smaller, the less alike the clients."
+    )
+    classes_per_client: Annotated[Whole, Field(ge=1)] = Field(
+        description="Labels that one client holds when partition is `classes-per-client`."
+    )
+    min_partition_size: Annotated[Whole, Field(ge=1)] = Field(
+        description="A Dirichlet split is drawn again until every client has this many examples."
+    )
+    fraction: Fraction = Field(
+        description="Part of the training set to use, the same part of every label. For "
+        "`fedgen-official` it is that code's sampling ratio."
+    )
+    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
+        description="Part of its examples that a client keeps for validation."
+    )
+    client_test: Literal["validation", "whole-test-set", "held-labels"] = Field(
+        description="What a client evaluates on: its validation split, the whole test set (FedGen "
+        "paper), or a share of the test examples whose labels it holds (FedGen's code)."
+    )
+    augmentation: Literal["none", "crop-flip"] = Field(
+        description="Training-time augmentation, on the device: reflection-padded random crop and "
+        "horizontal flip."
+    )
+    image_shape: Annotated[str, Field(pattern=_IMAGE_SHAPE)] = Field(
+        description="Channels x height x width of `folder` and `npz` images, as `1x28x28`. Empty: "
+        "what the built-in source has."
+    )
+    num_classes: Annotated[Whole, Field(ge=0, le=65536)] = Field(
+        description="Classes of `folder` and `npz` data. 0: what the built-in source has."
+    )
+    class_names: str = Field(
+        description="Names of the class folders of `folder` data in the order of their class ids, "
+        "as `cat,dog`. Sites with other folders are left out; a missing one is a class without "
+        "images. Empty: each site's own folders, sorted, which then have to be the same everywhere."
+    )
+    download: bool = Field(description="Whether torchvision may download a missing data set.")
+
+    @property
+    def is_site_data(self) -> bool:
+        """Whether every node brings its own examples, so that nothing is partitioned."""
+        return self.source in SITE_SOURCES
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names in ``class_names``, in their order; empty where none are given."""
+        return tuple(self.class_names.split(",")) if self.class_names else ()
+
+    # Validators of fields, not of the table: those would not run while a field is wrong, and all
+    # problems are to be said at once. A field that is wrong itself is not in info.data.
+    @field_validator("client_test")
+    @classmethod
+    def _something_to_evaluate_on(cls, value: str, info: ValidationInfo) -> str:
+        if value == "validation" and info.data.get("validation_fraction") == 0:
+            raise ValueError(
+                "'validation' needs data.validation-fraction above 0, or clients have nothing to "
+                "evaluate on"
+            )
+        return value
+
+    @field_validator("class_names")
+    @classmethod
+    def _one_name_for_each_class(cls, value: str, info: ValidationInfo) -> str:
+        names = value.split(",") if value else []
+        if names and info.data.get("source") not in ("folder", None):
+            raise ValueError("only source 'folder' has class names: leave data.class-names empty")
+        wanted = info.data.get("num_classes")
+        if names and wanted is not None and len(names) != wanted:
+            raise ValueError(f"{len(names)} names, but data.num-classes is {wanted}")
+        if len(set(names)) != len(names) or not all(is_folder_name(name) for name in names):
+            raise ValueError(
+                "names of folders separated by commas are needed, each once, without spaces around "
+                "them, as 'cat,dog'"
+            )
+        return value
+
+    @field_validator("image_shape", "num_classes")
+    @classmethod
+    def _said_for_site_data_only(cls, value: str | int, info: ValidationInfo) -> str | int:
+        source = info.data.get("source")
+        if source in SITE_SOURCES and value in ("", 0, 1):
+            raise ValueError(
+                f"source {source!r} needs data.image-shape (as '1x28x28') and data.num-classes "
+                "(at least 2): the server builds the model without seeing data"
+            )
+        if source is not None and source not in SITE_SOURCES and value not in ("", 0):
+            raise ValueError(
+                f"source {source!r} has its own shape and classes: leave data.image-shape empty "
+                "and data.num-classes 0"
+            )
+        return value
+
+
+class ModelSettings(Table):
+    """``[model]``: the network that is trained."""
+
+    name: str = Field(description="Name in the model registry (common/models).")
+    norm: Literal["batch", "group"] = Field(
+        description="Normalisation of the ResNets and `fedgen-cnn`: batch, or group (8 channels a "
+        "group, or all where there are fewer)."
+    )
+    projection_dim: Annotated[Whole, Field(ge=0, le=65536)] = Field(
+        description="Size of MOON's projection head at the end of the encoder (the papers use "
+        "256). 0: no head."
+    )
+    batch_norm_buffers: Literal["averaged", "local"] = Field(
+        description="Whether BatchNorm's running statistics are averaged like weights, or never "
+        "leave the client (FedGen's code)."
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _known_model(cls, value: str) -> str:
+        # Late import: the registry needs ModelSettings.
+        from common.models import MODELS
+
+        if value not in MODELS:
+            raise ValueError(f"unknown model; allowed are {', '.join(sorted(MODELS))}")
+        return value
+
+
+class TrainSettings(Table):
+    """``[train]``: a client's local training."""
+
+    local_epochs: Annotated[Whole, Field(ge=1)] = Field(
+        description="Passes over a client's data in one round."
+    )
+    local_steps: Annotated[Whole, Field(ge=0)] = Field(
+        description="Optimiser steps in one round instead of epochs. 0: use `local-epochs`."
+    )
+    batch_size: Annotated[Whole, Field(ge=1)] = Field(description="Examples in one step.")
+    drop_last: bool = Field(
+        description="Drop the last, smaller batch of an epoch (unless it is the only one)."
+    )
+    optimizer: Literal["sgd", "adam"] = Field(description="Local optimiser.")
+    learning_rate: Positive = Field(description="Learning rate of round 1.")
+    learning_rate_decay: Decay = Field(description="Factor on the learning rate per round.")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(description="Momentum of SGD.")
+    weight_decay: NonNegative = Field(description="L2 penalty of the optimiser.")
+    cpu_threads: Annotated[Whole, Field(ge=1, le=256)] = Field(
+        description="CPU threads of one client. Part of the experiment because sums over more "
+        "threads round differently: the same number gives the same bits everywhere."
+    )
