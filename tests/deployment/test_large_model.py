@@ -16,6 +16,7 @@ def test_a_resnet50_goes_both_ways(
         "algorithm": "fedavg",
         "num-rounds": 1,
         "model.name": "resnet50",
+        "model.norm": "group",  # of 8x8 pixels, the last layers see one
         "train.local-steps": 1,
         "train.batch-size": 4,
         # One of the three trains.
