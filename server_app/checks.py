@@ -211,7 +211,9 @@ def metric_shape(metrics: MetricRecord) -> dict[str, int | None]:
     return {key: len(value) if isinstance(value, list) else None for key, value in metrics.items()}
 
 
-def _wrong_values(name: str, values: np.ndarray, expected: Array) -> str:
+def _wrong_values(name: str, values: object, expected: Array) -> str:
+    if not isinstance(values, np.ndarray):  # NumPy also opens archives of several arrays
+        return f"array {name!r} can't be read: it is a {type(values).__name__}, not one array"
     # What was unpacked, not what the header claims.
     found, wanted = (values.shape, str(values.dtype)), (tuple(expected.shape), expected.dtype)
     if found != wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -115,6 +116,19 @@ def garbage() -> Message:
     return answer(reply_content(arrays, MetricRecord(METRICS), ROUND))
 
 
+def archive() -> Message:
+    """Return a reply with an npz file, which NumPy reads as well, in place of an array."""
+    packed_twice = io.BytesIO()
+    np.savez(packed_twice, weight=MODEL["weight"])
+    arrays = ArrayRecord(
+        {
+            "weight": Array("float32", (2, 3), "numpy.ndarray", packed_twice.getvalue()),
+            "seen": Array(MODEL["seen"]),
+        }
+    )
+    return answer(reply_content(arrays, MetricRecord(METRICS), ROUND))
+
+
 def lying_header() -> Message:
     """Return a reply whose header says [2, 3] over bytes of [3, 2]."""
     array = Array(np.ones((3, 2), F32))
@@ -140,6 +154,7 @@ REFUSED: dict[str, tuple[Callable[[], Message], str]] = {
         "NaN or infinity in 2 of 6",
     ),
     "garbage": (garbage, "can't be read"),
+    "archive": (archive, "'weight' can't be read: it is a NpzFile, not one array"),
     "lying header": (lying_header, r"float32\[3, 2\], the model has float32\[2, 3\]"),
     "zero examples": (lambda: with_examples(0), r"num-examples is 0, allowed is 1 to 2\*\*40"),
     "negative": (lambda: with_examples(-3), "num-examples is -3"),
