@@ -158,6 +158,7 @@ REFUSED: dict[str, tuple[Callable[[], Message], str]] = {
     "lying header": (lying_header, r"float32\[3, 2\], the model has float32\[2, 3\]"),
     "zero examples": (lambda: with_examples(0), r"num-examples is 0, allowed is 1 to 2\*\*40"),
     "negative": (lambda: with_examples(-3), "num-examples is -3"),
+    "half an example": (lambda: with_examples(1.5), "num-examples is 1.5.*in whole numbers"),
     "huge": (lambda: with_examples(2**40 + 1), "num-examples is 1099511627777"),
     "nan examples": (lambda: with_examples(float("nan")), "num-examples is nan"),
     "list": (lambda: with_examples([8]), r"num-examples is \[8\]"),
@@ -371,6 +372,20 @@ def test_a_long_error_keeps_its_end_where_the_cause_stands() -> None:
     assert text.endswith("ValueError: the cause")
     assert "\n" not in text
     assert len(text) < 620
+
+
+def test_what_a_client_makes_long_does_not_fill_log_and_metrics() -> None:
+    long = "x" * 10**6
+    replies = {
+        "a": good(**{long: 1.0}),
+        "b": with_arrays(**{long: np.ones(1)}),
+        "c": of_round(long),
+        "d": good(),
+        "e": good(),
+    }
+    refused = admit(replies).refused
+    assert list(refused) == ["a", "b", "c"]
+    assert all(len(reason) < 620 for reason in refused.values())
 
 
 def test_an_error_without_words_is_named_by_its_code() -> None:
