@@ -25,7 +25,7 @@ from common.node import Node
 from common.seeding import torch_generator
 
 app = ClientApp()
-logs.install()
+log = logs.install()
 
 _LOCK_SECONDS = 60.0
 """A former process of this client may still be writing when a restarted one begins."""
@@ -178,12 +178,26 @@ class _Client:
         )
 
     def keep(self, model: SplitModel, terms: list[Term]) -> None:
-        """Keep the local model on disk, if a term or local buffers will ask for it."""
+        """Keep the local model on disk, if a term or local buffers will ask for it.
+
+        One that has diverged is not kept: the server refuses it, and what it would do to the
+        rounds from now on would never end.
+        """
         wanted = max([int(self._buffers_are_local), *(term.models_kept for term in terms)])
-        if wanted:
+        if wanted and not _is_finite(model):
+            log.warning(
+                "round %d: the local model holds NaN or infinity and is not kept; the one of the "
+                "round before stays. Lower train.learning-rate, or look at this client's data",
+                self.server_round,
+            )
+        elif wanted:
             self.state.save(self.server_round, model.state_dict())
             # The server may go back by as many rounds as it has checkpoints.
             self.state.prune(wanted + self.settings.server.keep_checkpoints)
+
+
+def _is_finite(model: SplitModel) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in model.state_dict().values())
 
 
 def _versions() -> str:

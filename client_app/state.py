@@ -34,7 +34,8 @@ MINIMUM_KEPT = 2
 _ID = "experiment-id"
 """Under which fact of a file the experiment's id stands."""
 
-_FILE_NAME = re.compile(r"round-(\d{6,})\.safetensors")
+# As ClientState.path writes it: others, such as a copy that somebody made, are left alone.
+_FILE_NAME = re.compile(r"round-([0-9]{6}|[1-9][0-9]{6,})\.safetensors")
 
 
 class StateError(RuntimeError):

@@ -11,10 +11,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from common import records
 from server_app.checks import (
+    LONGEST_REASON,
     Shape,
     inspect_arrays,
     metric_shape,
     scaled_update,
+    shortened,
     wrong_metrics,
 )
 
@@ -126,7 +128,7 @@ class Gate:
         """Admit ``reply`` of the client ``name``, or return why not."""
         if name in self._admitted or name in self._refused:
             return "it has replied already"  # the first one counts
-        reason = self._why_not(name, reply)
+        reason = shortened(self._why_not(name, reply))
         if reason:
             self._refused[name] = reason
             return reason
@@ -209,7 +211,7 @@ def explain(reasons: Mapping[str, str]) -> str:
 def error_text(reply: Message) -> str:
     """Return a reply's error on one line, the end of it where it is very long."""
     text = " ".join((reply.error.reason or f"error code {reply.error.code}").split())
-    return text if len(text) <= 600 else "... " + text[-600:]
+    return text if len(text) <= LONGEST_REASON - 4 else "... " + text[4 - LONGEST_REASON :]
 
 
 def _unusable(reply: Message) -> str:
@@ -240,8 +242,10 @@ def _differ_from_majority(replies: Mapping[str, Message]) -> dict[str, str]:
         return {}
     usual, _ = Counter(shapes.values()).most_common(1)[0]
     return {
-        name: "its metrics are not those of most clients: "
-        f"missing {_keys(usual - shape)}, extra {_keys(shape - usual)}"
+        name: shortened(
+            "its metrics are not those of most clients: "
+            f"missing {_keys(usual - shape)}, extra {_keys(shape - usual)}"
+        )
         for name, shape in shapes.items()
         if shape != usual
     }

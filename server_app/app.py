@@ -124,7 +124,14 @@ def _restored(
     tracker: Tracker, checkpoint: Checkpoint, model: SplitModel, settings: Settings
 ) -> bool:
     """Put a checkpoint into the tracker and the model; return whether no round is left."""
-    model.load_state_dict({**model.state_dict(), **checkpoint.arrays})
+    try:
+        model.load_state_dict({**model.state_dict(), **checkpoint.arrays})
+    except RuntimeError as error:
+        raise ResumeError(
+            f"the model in the checkpoint of round {checkpoint.server_round} is not the one that "
+            f"the settings describe here: {error}\nResume with the version of Moonflower that "
+            "wrote it, or start another experiment"
+        ) from error
     tracker.restore(checkpoint, model)
     over = why_over(tracker, settings)
     if not over:

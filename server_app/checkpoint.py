@@ -44,7 +44,8 @@ MODEL = "model.safetensors"
 STRATEGY = "strategy.safetensors"
 HISTORY = "history.jsonl"
 
-_ROUND = re.compile(r"round-(\d{6,})")
+# As save_checkpoint writes it: others, such as a copy that somebody made, are left alone.
+_ROUND = re.compile(r"round-([0-9]{6}|[1-9][0-9]{6,})")
 _ASIDE = re.compile(r"round-\d{6,}\.damaged-\d+")
 
 
@@ -151,7 +152,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     for server_round in _rounds(folder):
         path = folder / f"round-{server_round:06d}"
         try:
-            return _read(path)
+            return _read(path, server_round)
         except DamagedFileError as error:
             aside = set_aside(path)
             log.warning("%s. The checkpoint was set aside as %s", error, aside)
@@ -207,7 +208,7 @@ def _digest(facts: Mapping[str, Any]) -> str:
     return sha256(json.dumps(facts, sort_keys=True).encode())
 
 
-def _read(path: Path) -> Checkpoint:
+def _read(path: Path, server_round: int) -> Checkpoint:
     try:
         facts = read_json(path / DESCRIPTION)
         if not isinstance(facts, dict) or facts.pop("sha256", None) != _digest(facts):
@@ -217,6 +218,8 @@ def _read(path: Path) -> Checkpoint:
                 f"{path} has format {facts['format']}, this version of Moonflower reads up to "
                 f"{FORMAT}: install the version that wrote it"
             )
+        if facts["round"] != server_round:
+            raise DamagedFileError(f"{path} holds round {facts['round']}: it was renamed")
         blobs = {name: (path / name).read_bytes() for name in facts["files"]}
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DamagedFileError(f"{path} is damaged: a file is missing ({error})") from error

@@ -14,8 +14,14 @@ from common import records
 MOST_EXAMPLES = 2**40
 """A client that claims more would drown every other; no data set is that large."""
 
+LARGEST_LOSS = 3.4e38
+"""What a float32 can hold: cross-entropies beyond it are made up, and their sum may overflow."""
+
 NOT_FINITE = "NaN or infinity"
 """Part of every reason that speaks of numbers which are not finite."""
+
+LONGEST_REASON = 600
+"""Characters. A reason is logged, and kept in ``metrics.jsonl`` and in every later checkpoint."""
 
 Shape = Mapping[str, int | None]
 """Keys of a MetricRecord; None for a number, a length for a list of numbers."""
@@ -128,8 +134,15 @@ def wrong_metrics(
             wanted = "one number" if length is None else f"a list of {length} numbers"
             return f"metric {key!r} is {metrics[key]!r}, {wanted} was expected"
     examples = metrics[records.NUM_EXAMPLES]
-    if isinstance(examples, list) or not fewest_examples <= examples <= MOST_EXAMPLES:
-        return f"{records.NUM_EXAMPLES} is {examples!r}, allowed is {fewest_examples} to 2**40"
+    if (
+        isinstance(examples, list)
+        or not fewest_examples <= examples <= MOST_EXAMPLES
+        or examples != int(examples)
+    ):
+        return (
+            f"{records.NUM_EXAMPLES} is {examples!r}, allowed is {fewest_examples} to 2**40, in "
+            "whole numbers"
+        )
     if most_examples is not None and examples > most_examples:
         return (
             f"{records.NUM_EXAMPLES} is {examples!r}, but it had {most_examples} when it joined; "
@@ -143,7 +156,13 @@ def wrong_metrics(
 
 
 def wrong_evaluation(metrics: MetricRecord) -> str:
-    """Return why counts contradict each other; they have passed :func:`wrong_metrics`."""
+    """Return why the loss can't be one or counts contradict each other.
+
+    The metrics have passed :func:`wrong_metrics`.
+    """
+    loss = metrics[records.LOSS]
+    if isinstance(loss, list) or not 0 <= loss <= LARGEST_LOSS:
+        return f"its loss is {loss!r}, a mean cross-entropy is 0 to {LARGEST_LOSS:g}"
     total, correct = metrics[records.NUM_EXAMPLES], metrics[records.CORRECT]
     class_total, class_correct = metrics[records.CLASS_TOTAL], metrics[records.CLASS_CORRECT]
     if not isinstance(class_total, list) or not isinstance(class_correct, list):
@@ -206,12 +225,19 @@ def wrong_label_counts(
     return f"it counts labels {strange}, of which it has no example" if strange else ""
 
 
+def shortened(text: str, longest: int = LONGEST_REASON) -> str:
+    """Return the beginning of ``text``, all of it if it has at most ``longest`` characters."""
+    return text if len(text) <= longest else f"{text[:longest]} ..."
+
+
 def metric_shape(metrics: MetricRecord) -> dict[str, int | None]:
     """Return each metric's length, None for a number."""
     return {key: len(value) if isinstance(value, list) else None for key, value in metrics.items()}
 
 
-def _wrong_values(name: str, values: np.ndarray, expected: Array) -> str:
+def _wrong_values(name: str, values: object, expected: Array) -> str:
+    if not isinstance(values, np.ndarray):  # NumPy also opens archives of several arrays
+        return f"array {name!r} can't be read: it is a {type(values).__name__}, not one array"
     # What was unpacked, not what the header claims.
     found, wanted = (values.shape, str(values.dtype)), (tuple(expected.shape), expected.dtype)
     if found != wanted:

@@ -220,7 +220,14 @@ def aggregate(
             "its own log lines say why"
         )
     replies.clear()
-    bad = [name for name, array in aggregated.items() if not np.isfinite(array.numpy()).all()]
+    # Looked at before and after: integers hide a NaN, and FedAdam's float64 may not fit a float32.
+    with np.errstate(over="ignore", invalid="ignore"):
+        after = records.like(aggregated, before)
+    bad = [
+        name
+        for name, array in aggregated.items()
+        if not all(np.isfinite(each.numpy()).all() for each in (array, after[name]))
+    ]
     if bad:
         raise DivergedError(
             f"round {server_round}: the aggregated model holds NaN or infinity in "
@@ -228,7 +235,7 @@ def aggregate(
             "reply was finite. Lower train.learning-rate or server.learning-rate. What was "
             f"written before is kept in {federation.tracker.folder}."
         )
-    return records.like(aggregated, before), {
+    return after, {
         **(metrics or {}),
         records.NUM_EXAMPLES: examples,
     }

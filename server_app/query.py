@@ -13,6 +13,7 @@ from common import records
 from common.config import Settings, SettingsError, check_name
 from common.data import data_spec
 from server_app.admission import error_text
+from server_app.checks import shortened
 from server_app.grid import Clock, Patience, exchange
 
 # Flower's own words for "this node is not there", as opposed to "its ClientApp failed".
@@ -21,6 +22,12 @@ _NODE_IS_GONE = (
     ErrorCode.MESSAGE_UNAVAILABLE,
     ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
 )
+
+_LONGEST_PROBLEM = 4000
+"""Characters: a client may have a list of problems to tell."""
+
+_LONGEST_FACT = 200
+"""Characters; it is kept in ``settings.json``."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,8 @@ def _sort_in(answers: Answers, node_id: int, reply: Message, num_classes: int) -
     name = str(described.get(records.CLIENT_NAME) or "")
     problem = _why_not(name, described, num_classes)
     if problem:
-        answers.errors[node_id] = (name or _label(node_id), problem)
+        known_as = shortened(name, _LONGEST_FACT) or _label(node_id)
+        answers.errors[node_id] = (known_as, shortened(problem, _LONGEST_PROBLEM))
         return
     counts = described[records.CLIENT_LABELS]
     answers.clients.append(
@@ -123,11 +131,15 @@ def _sort_in(answers: Answers, node_id: int, reply: Message, num_classes: int) -
             name=name,
             node_id=node_id,
             examples_per_label=tuple(int(n) for n in counts),  # type: ignore[union-attr]
-            partition=str(described.get(records.CLIENT_PARTITION, "")),
-            device=str(described.get(records.CLIENT_DEVICE, "")),
-            versions=str(described.get(records.CLIENT_VERSIONS, "")),
+            partition=_fact(described, records.CLIENT_PARTITION),
+            device=_fact(described, records.CLIENT_DEVICE),
+            versions=_fact(described, records.CLIENT_VERSIONS),
         )
     )
+
+
+def _fact(described: ConfigRecord, key: str) -> str:
+    return shortened(str(described.get(key, "")), _LONGEST_FACT)
 
 
 def _why_not(name: str, described: ConfigRecord, num_classes: int) -> str:

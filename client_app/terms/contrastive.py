@@ -104,5 +104,10 @@ class Contrastive:
 
     @torch.no_grad()
     def _represent(self, x: Tensor) -> Tensor:
-        """Return ``z`` of every frozen model, float ``[models, batch, latent_dim]``."""
-        return torch.stack([frozen.encoder(x) for frozen in self._frozen])
+        """Return ``z`` of every frozen model, float ``[models, batch, latent_dim]``.
+
+        Zero where a number is not finite, as those of a previous model that has all but diverged:
+        its NaN would spoil this round's training, and so on for ever.
+        """
+        z = torch.stack([frozen.encoder(x) for frozen in self._frozen])
+        return z.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)

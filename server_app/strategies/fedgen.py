@@ -152,8 +152,9 @@ class FedGen(Wrapper):
         decay = settings.generator_learning_rate_decay ** (server_round - 1)
         for group in self._optimizer.param_groups:
             group["lr"] = settings.generator_learning_rate * decay
+        before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
         self._trained = True
-        return train_generator(
+        losses = train_generator(
             self._generator,
             self._optimizer,
             build_teacher(settings, self._student, heads, counts),
@@ -162,6 +163,15 @@ class FedGen(Wrapper):
             settings,
             torch_generator(self._seed, "generator", "", server_round, self._device),
         )
+        if not all(tensor.isfinite().all() for tensor in self._generator.state_dict().values()):
+            _log.warning(
+                "round %d: training the generator on this round's heads led to NaN or infinity; it "
+                "stays as it was before. If this goes on, lower fedgen.generator-learning-rate, or "
+                "bound what a client may send with server.max-update-norm",
+                server_round,
+            )
+            self.load_state_dict(before)
+        return losses
 
     def _head(self, arrays: ArrayRecord) -> dict[str, Tensor]:
         return {

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from flwr.app import Context, Message
 
+from client_app.app import app as client_app
+from common import records
 from common.models import load_model
 from common.storage import read_tensors
 from tests.in_process.grid import run_in_process
@@ -87,3 +90,25 @@ def test_state_of_another_model_is_an_error_of_that_client_that_names_the_file(
     assert second["participants"] == ["client-0000"]
     assert "is of another model" in second["refused"]["client-0001"]
     assert "round-000001.safetensors" in second["refused"]["client-0001"]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{}, {"algorithm": "fedavg", "model.name": "fedgen-cnn", "model.batch-norm-buffers": "local"}],
+    ids=["previous models", "local buffers"],
+)
+def test_a_client_that_diverged_in_one_round_is_back_in_the_next(
+    tmp_path: Path, overrides: dict[str, Any]
+) -> None:
+    def diverging(message: Message, context: Context) -> Message:
+        if context.node_config["partition-id"] == 1:
+            config = message.content.config_records[records.CONFIG]
+            if message.metadata.message_type == records.TRAIN and config[records.ROUND] == 1:
+                config[records.LEARNING_RATE] = 1e30
+        return client_app(message, context)
+
+    first, second = lines_of(run_in_process(SHORT | overrides, 2, tmp_path, client_app=diverging))
+    assert "NaN or infinity" in first["refused"]["client-0001"]
+    assert first["evaluation"]["refused"] == {}
+    assert second["participants"] == ["client-0000", "client-0001"]
+    assert second["evaluation"]["refused"] == {}

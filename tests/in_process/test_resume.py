@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from common.models import load_facts, load_model
+from common.models import MODELS, load_facts, load_model
 from server_app.errors import PERMANENT, NothingToResumeError, OutputError, ResumeError
 from server_app.phases import ClientFailedError
 from server_app.resume import locked
@@ -253,6 +253,15 @@ class TestRefusals:
             resume("fedavg", tmp_path, **{"train.batch-size": 8})
         assert str(why.value).endswith(PERMANENT)
         assert contents(folder) == before
+
+    def test_a_checkpoint_of_another_version_with_another_model(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run_in_process(settings("fedavg", **{"num-rounds": 1}), 2, tmp_path)
+        monkeypatch.setitem(MODELS, "fedgen-cnn", MODELS["mlp"])
+        with pytest.raises(ResumeError, match=r"round 1 is not the one(.|\n)*version") as caught:
+            resume("fedavg", tmp_path)
+        assert str(caught.value).endswith(PERMANENT)
 
     def test_an_experiment_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(NothingToResumeError, match="no experiment 'exp'"):

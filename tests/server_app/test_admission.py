@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -115,6 +116,19 @@ def garbage() -> Message:
     return answer(reply_content(arrays, MetricRecord(METRICS), ROUND))
 
 
+def archive() -> Message:
+    """Return a reply with an npz file, which NumPy reads as well, in place of an array."""
+    packed_twice = io.BytesIO()
+    np.savez(packed_twice, weight=MODEL["weight"])
+    arrays = ArrayRecord(
+        {
+            "weight": Array("float32", (2, 3), "numpy.ndarray", packed_twice.getvalue()),
+            "seen": Array(MODEL["seen"]),
+        }
+    )
+    return answer(reply_content(arrays, MetricRecord(METRICS), ROUND))
+
+
 def lying_header() -> Message:
     """Return a reply whose header says [2, 3] over bytes of [3, 2]."""
     array = Array(np.ones((3, 2), F32))
@@ -140,9 +154,11 @@ REFUSED: dict[str, tuple[Callable[[], Message], str]] = {
         "NaN or infinity in 2 of 6",
     ),
     "garbage": (garbage, "can't be read"),
+    "archive": (archive, "'weight' can't be read: it is a NpzFile, not one array"),
     "lying header": (lying_header, r"float32\[3, 2\], the model has float32\[2, 3\]"),
     "zero examples": (lambda: with_examples(0), r"num-examples is 0, allowed is 1 to 2\*\*40"),
     "negative": (lambda: with_examples(-3), "num-examples is -3"),
+    "half an example": (lambda: with_examples(1.5), "num-examples is 1.5.*in whole numbers"),
     "huge": (lambda: with_examples(2**40 + 1), "num-examples is 1099511627777"),
     "nan examples": (lambda: with_examples(float("nan")), "num-examples is nan"),
     "list": (lambda: with_examples([8]), r"num-examples is \[8\]"),
@@ -356,6 +372,20 @@ def test_a_long_error_keeps_its_end_where_the_cause_stands() -> None:
     assert text.endswith("ValueError: the cause")
     assert "\n" not in text
     assert len(text) < 620
+
+
+def test_what_a_client_makes_long_does_not_fill_log_and_metrics() -> None:
+    long = "x" * 10**6
+    replies = {
+        "a": good(**{long: 1.0}),
+        "b": with_arrays(**{long: np.ones(1)}),
+        "c": of_round(long),
+        "d": good(),
+        "e": good(),
+    }
+    refused = admit(replies).refused
+    assert list(refused) == ["a", "b", "c"]
+    assert all(len(reason) < 620 for reason in refused.values())
 
 
 def test_an_error_without_words_is_named_by_its_code() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +149,18 @@ def test_a_round_that_is_played_again_replaces_its_checkpoint(folder: Path) -> N
     found = newest_checkpoint(folder)
     assert found is not None
     assert list(found.arrays) == ["weight"]
+
+
+def test_copies_and_other_names_in_the_folder_are_left_alone(folder: Path) -> None:
+    for name in ("round-0000009", "round-000009 copy", "round-٠٠٠٠٠٩", "notes.txt"):
+        shutil.copytree(folder / "round-000001", folder / name)
+    before = names(folder)
+    assert round_of(folder) == 3
+    prune_checkpoints(folder, 3)
+    assert names(folder) == before
+
+
+def test_a_checkpoint_under_the_name_of_another_round_is_set_aside(folder: Path) -> None:
+    shutil.copytree(folder / "round-000001", folder / "round-000009")
+    assert round_of(folder) == 3
+    assert "round-000009.damaged-1" in names(folder)

@@ -247,6 +247,24 @@ def test_a_model_that_is_not_finite_stops_the_run_before_it_is_saved(build: Buil
     assert not (federation.tracker.folder / "final").exists()
 
 
+def test_nor_is_one_that_is_finite_only_until_it_has_the_models_precision(build: Build) -> None:
+    class Doubled(FedAvg):
+        def aggregate_train(
+            self, server_round: int, replies: Iterable[Message]
+        ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+            arrays, metrics = super().aggregate_train(server_round, replies)
+            assert arrays is not None
+            tensors = {name: t.double() + 1e300 for name, t in records.to_tensors(arrays).items()}
+            return records.to_arrays(tensors), metrics
+
+    federation = build(
+        named("a"), strategy=Doubled(min_train_nodes=1, min_evaluate_nodes=1, min_available_nodes=1)
+    )
+    with pytest.raises(DivergedError, match="round 1"):
+        run_rounds(federation, start(federation))
+    assert not (federation.tracker.folder / "checkpoints").exists()
+
+
 def test_a_strategy_that_makes_no_model_stops_the_run(build: Build) -> None:
     class Empty(FedAvg):
         def aggregate_train(self, *args: Any) -> tuple[None, None]:

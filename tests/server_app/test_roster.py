@@ -341,3 +341,11 @@ def test_a_slow_answer_at_the_start_is_waited_for(fake: FakeClock) -> None:
         *[Fault(n, late(120), message_type=records.QUERY) for n in range(2)],
     )
     assert gather(grid, settings_for(2), fake.clock()).names == ("a", "b")
+
+
+def test_what_a_client_makes_long_is_shortened(fake: FakeClock) -> None:
+    long = "x" * 10**6
+    configs = [*named(long), *named("a", error=long)]
+    with pytest.raises(StartError, match="2 of 2 clients") as caught:
+        gather(grid_of(fake, configs), settings_for(2), fake.clock())
+    assert len(str(caught.value)) < 10_000

@@ -232,3 +232,22 @@ def test_a_model_that_stands_still_is_noted(build: Build) -> None:
     (line,) = lines_of(federation)
     assert line["update-norm"] == 0
     assert any("global model has not changed" in alarm for alarm in line["alarms"])
+
+
+@pytest.mark.parametrize("loss", [1.7e308, -1.0])
+def test_a_loss_that_is_none_is_left_out_of_the_evaluation(build: Build, loss: float) -> None:
+    # The sum of two that a float64 just holds would have ended the run.
+    def claims(reply: Message) -> Message:
+        metrics = reply.content.metric_records[records.METRICS]
+        metrics[records.NUM_EXAMPLES], metrics[records.LOSS] = 1, loss
+        metrics[records.CORRECT], metrics[records.CLASS_CORRECT] = 0, [0] * 10
+        metrics[records.CLASS_TOTAL] = [1, *[0] * 9]
+        return reply
+
+    faults = [Fault(node, claims, message_type=records.EVALUATE) for node in (1, 2)]
+    federation = build(named("a", "b", "c"), *faults)
+    _, report = play_round(federation, start(federation), 1)
+    assert report.clients is not None
+    assert list(report.clients["per-client"]) == ["a"]
+    assert report.evaluating is not None
+    assert "a mean cross-entropy is 0 to 3.4e+38" in report.evaluating.refused["b"]

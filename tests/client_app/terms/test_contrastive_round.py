@@ -132,3 +132,24 @@ def test_the_frozen_models_learn_nothing_and_keep_their_statistics(instruction: 
     for frozen, state in zip(term._frozen, before, strict=True):
         assert all(parameter.grad is None for parameter in frozen.parameters())
         assert all(torch.equal(value, state[name]) for name, value in frozen.state_dict().items())
+
+
+@pytest.mark.parametrize("augmentation", ["none", "crop-flip"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+def test_a_previous_model_that_has_diverged_does_not_spoil_training(
+    instruction: Make, value: float, augmentation: str
+) -> None:
+    model, now = model_of(1), instruction(2, {"data.augmentation": augmentation})
+    spoilt = {
+        name: torch.full_like(t, value) if t.is_floating_point() else t
+        for name, t in model_of(2).state_dict().items()
+    }
+    now.state.save(1, spoilt)
+    term = Contrastive(1)
+    term.begin(model, now)
+    step = step_of(model, now.data, 0, 1, 2)
+    penalty = term.penalty(step)
+    penalty.backward()  # type: ignore[no-untyped-call]
+    assert penalty.isfinite()
+    assert step.z.grad is not None
+    assert step.z.grad.isfinite().all()

@@ -152,3 +152,31 @@ def test_the_same_seed_trains_the_same_generator(
         fedgen.aggregate_train(1, [reply(11, make_model().state_dict(), 6, [6, 1, 1])])
         blobs.append(configured(fedgen, inner, 2)[records.FEDGEN_GENERATOR])
     assert blobs[0] == blobs[1]
+
+
+def test_heads_that_would_spoil_the_generator_leave_it_as_it_was(
+    inner: Recorder, reply: Callable[..., Message], caplog: pytest.LogCaptureFixture
+) -> None:
+    good = make_model().state_dict()
+    # Finite, so admitted; but its logits overflow.
+    huge = {name: value.sign() * 3e38 for name, value in good.items()}
+    blobs = []
+    for states in ((good, good), (good, huge, good)):
+        fedgen = make_fedgen(inner)
+        for server_round, state in enumerate(states, start=1):
+            configured(fedgen, inner, server_round)
+            fedgen.aggregate_train(server_round, [reply(11, state, 6, [6, 1, 1])])
+        blobs.append(fedgen.state_dict())
+    assert all(tensor.isfinite().all() for tensor in blobs[1].values())
+    assert int(blobs[1]["generator.norm.num_batches_tracked"]) == 4, "two rounds of two steps"
+    assert blobs[0].keys() == blobs[1].keys()
+
+
+def test_a_generator_spoilt_in_its_first_round_is_not_sent(
+    inner: Recorder, reply: Callable[..., Message]
+) -> None:
+    fedgen = make_fedgen(inner)
+    configured(fedgen, inner, 1)
+    huge = {name: value.sign() * 3e38 for name, value in make_model().state_dict().items()}
+    fedgen.aggregate_train(1, [reply(11, huge, 6, [6, 1, 1])])
+    assert records.FEDGEN_GENERATOR not in configured(fedgen, inner, 2)
