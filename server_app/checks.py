@@ -18,6 +18,9 @@ LARGEST_LOSS = 3.4e38
 """What a float32 can hold: cross-entropies beyond it are made up, and their sum may overflow."""
 
 NOT_FINITE = "NaN or infinity"
+
+_VARIANCE = ".running_var"
+"""Ends the name of a BatchNorm buffer in PyTorch."""
 """Part of every reason that speaks of numbers which are not finite."""
 
 LONGEST_REASON = 600
@@ -60,7 +63,7 @@ def inspect_arrays(
     -------
     ArrayFindings
         A problem are other names, shapes or dtypes than the reference has, arrays that can't be
-        read, and values that are not finite.
+        read, values that are not finite, and variances below 0.
     """
     if set(arrays) != set(reference):
         missing = sorted(set(reference) - set(arrays))
@@ -246,6 +249,8 @@ def _wrong_values(name: str, values: object, expected: Array) -> str:
         bad = values.size - int(np.isfinite(values).sum())
         if bad:
             return f"array {name!r} holds {NOT_FINITE} in {bad} of {values.size} places"
+    if name.endswith(_VARIANCE) and (values < 0).any():
+        return f"array {name!r} holds a variance below 0"  # its square root would be NaN
     return ""
 
 

@@ -43,6 +43,14 @@ def test_a_change_as_small_as_a_float32_can_show_is_none_of_zero() -> None:
     assert update_norm(tiny, packed(w=F32([0, 0])), {"w"}) > 0
 
 
+def test_a_negative_variance_is_refused_and_a_mean_may_be_negative() -> None:
+    before = ArrayRecord({f"n.{key}": Array(F32([1])) for key in ("running_mean", "running_var")})
+    mean = ArrayRecord({**before, "n.running_mean": Array(F32([-1]))})
+    variance = ArrayRecord({**before, "n.running_var": Array(F32([-1e-9]))})
+    assert inspect_arrays(mean, before, set()).problem == ""
+    assert "variance below 0" in inspect_arrays(variance, before, set()).problem
+
+
 def test_a_change_is_scaled_around_the_model_that_was_sent() -> None:
     scaled = scaled_update(AFTER, BEFORE, {"w", "b"}, 0.5)
     assert scaled["w"].numpy().tolist() == [2.5, 4]
