@@ -131,10 +131,7 @@ def _writable(wanted: Path | str) -> Path:
 
 @app.command("run")
 def run_on_superlink(
-    superlink: Annotated[
-        str | None,
-        typer.Argument(help="A SuperLink connection of Flower's config.toml. Default: its own."),
-    ] = None,
+    superlink: Annotated[str | None, typer.Argument()] = None,
     preset: Preset = None,
     run_config: RunConfig = None,
     experiment: Annotated[
@@ -161,7 +158,11 @@ def run_on_superlink(
     source: Annotated[Path, typer.Option("--app", help="Folder of the app.")] = ROOT,
     verbose: Verbose = False,
 ) -> None:
-    """Train on a SuperLink: submit the run and watch it to its end."""
+    """Train on a SuperLink: submit the run and watch it to its end.
+
+    SUPERLINK is a connection in config.toml of Flower's home (FLWR_HOME, else ~/.flwr). Default:
+    the one that is the default there.
+    """
     from common.config import SettingsError
     from scripts.moonflower import keep_going as watching
     from scripts.moonflower.flower import Flower

@@ -97,10 +97,10 @@ def provision(
 
     The keys in FOLDER/server/nodes are those that the server admits. The SuperLink reads them when
     it starts; while it runs, copy the folder there and run `moonflower nodes sync`. If it runs on
-    this machine, --rotate and --revoke do so at once.
+    this machine, --rotate NODE and --revoke do so at once.
     """
     from common.node import expanded
-    from scripts.moonflower.deployment.description import describe
+    from scripts.moonflower.deployment.description import SERVER, describe
     from scripts.moonflower.deployment.errors import DeploymentError
     from scripts.moonflower.deployment.provisioning import Provisioning, strangers
 
@@ -128,7 +128,12 @@ def provision(
         say(f"{folder} is as described; nothing was changed")
     else:
         say(f"hand out, from {folder}: {', '.join(_places(work.changed))}")
-    if rotate or revoke:
+    if SERVER in (rotate or []):
+        say(
+            "the new certificate takes effect when the folder server is on the server, and "
+            "SuperLink and fence are started again there"
+        )
+    if {*(rotate or []), *(revoke or [])} - {SERVER}:
         _apply(work.server)
 
 

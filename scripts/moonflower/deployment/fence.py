@@ -13,6 +13,16 @@ from scripts.moonflower.deployment.errors import DeploymentError
 
 _PATHS = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin")
 
+INSTALL = (
+    "On Debian and Ubuntu: sudo apt-get install nginx-light, and sudo systemctl disable --now "
+    "nginx, since only this one is needed"
+)
+
+
+def find_nginx() -> str | None:
+    """Return the path of the program, which may be in a folder of root's path only."""
+    return shutil.which("nginx") or shutil.which("nginx", path=os.pathsep.join(_PATHS))
+
 
 def run_fence(bundle: Path | None, env: Mapping[str, str], say: Callable[[str], None]) -> NoReturn:
     """Become nginx. Its folder is ``MOONFLOWER_FENCE_DIR``, else ``fence`` next to the database.
@@ -29,12 +39,9 @@ def run_fence(bundle: Path | None, env: Mapping[str, str], say: Callable[[str], 
         )
     given = {k: v for k, v in env.items() if v or not k.startswith("MOONFLOWER_")}
     settings = with_environment(given, bundle / SERVER_FILE)
-    nginx = shutil.which("nginx") or shutil.which("nginx", path=os.pathsep.join(_PATHS))
+    nginx = find_nginx()
     if nginx is None:
-        raise DeploymentError(
-            "nginx is not installed. On Debian and Ubuntu: sudo apt-get install nginx-light, and "
-            "sudo systemctl disable --now nginx, since only this one is needed"
-        )
+        raise DeploymentError(f"nginx is not installed. {INSTALL}")
     configuration = bundle / "nginx.conf"
     if not configuration.is_file():
         raise DeploymentError(f"{configuration} is missing: copy the whole bundle again")

@@ -28,6 +28,7 @@ ADMITTED = "nodes"
 """Folder of the server's bundle with the public keys of the nodes that may connect."""
 
 REVOKED = "revoked"
+"""Folder of the server's bundle with those that may not any more."""
 
 
 @dataclass

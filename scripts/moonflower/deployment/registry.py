@@ -32,6 +32,16 @@ def registrations_file(database: Path) -> Path:
     return database.with_name(f"{database.name}.nodes.json")
 
 
+def key_digest(file: Path) -> str:
+    """Return the SHA-256 of a public key, without the remark behind it: the notes' key for it."""
+    return sha256(b" ".join(file.read_bytes().split()[:2]))
+
+
+def revoked_keys(folder: Path) -> set[str]:
+    """Return the digests of the keys that ``moonflower provision`` has set aside."""
+    return {key_digest(file) for file in folder.glob("*.pub")}
+
+
 @dataclass
 class Registry:
     """The nodes of one SuperLink.
@@ -40,6 +50,8 @@ class Registry:
     ----------
     keys : Path
         Folder of the public keys that are to be admitted, ``NAME.pub``.
+    revoked : Path
+        Folder of the keys that are not, even where a copy of ``keys`` left one of them there.
     file : Path
         See :func:`registrations_file`.
     superlink : Registrar
@@ -50,6 +62,7 @@ class Registry:
     """
 
     keys: Path
+    revoked: Path
     file: Path
     superlink: Registrar
     say: Callable[[str], None]
@@ -68,7 +81,9 @@ class Registry:
             return self._synchronise()
 
     def _synchronise(self) -> int:
-        wanted = {_digest(file): file for file in sorted(self.keys.glob("*.pub"))}
+        wanted = {key_digest(file): file for file in sorted(self.keys.glob("*.pub"))}
+        for key in revoked_keys(self.revoked) & set(wanted):
+            self.say(f"{wanted.pop(key)} was revoked: it is not admitted. Delete it")
         known = self._read()
         active = self._active()
         if active and known is None:
@@ -133,8 +148,3 @@ class Registry:
 
     def _write(self) -> None:
         write_json(self.file, self.numbers)
-
-
-def _digest(file: Path) -> str:
-    """Return the SHA-256 of a public key, without the remark behind it."""
-    return sha256(b" ".join(file.read_bytes().split()[:2]))

@@ -12,7 +12,7 @@ from scripts.moonflower.deployment.authority import read_certificate, read_priva
 from scripts.moonflower.deployment.connection import CONNECTION, Connection, flower_environment
 from scripts.moonflower.deployment.environment_file import SERVER_FILE, with_environment
 from scripts.moonflower.deployment.errors import DeploymentError, SuperLinkError
-from scripts.moonflower.deployment.provisioning import ADMITTED
+from scripts.moonflower.deployment.provisioning import ADMITTED, REVOKED
 from scripts.moonflower.deployment.registry import Registry, registrations_file
 from scripts.moonflower.deployment.supernode import INSECURE
 from scripts.moonflower.deployment.supernode import judge as judge_supernode
@@ -111,8 +111,11 @@ class ServerSettings:
             See :meth:`Registry.synchronise`.
         """
         self.connection.write()
-        keys = (self.bundle or Path()) / ADMITTED
-        return Registry(keys, registrations_file(self.database), self.connection, say).synchronise()
+        bundle = self.bundle or Path()
+        notes = registrations_file(self.database)
+        return Registry(
+            bundle / ADMITTED, bundle / REVOKED, notes, self.connection, say
+        ).synchronise()
 
 
 def run_superlink(

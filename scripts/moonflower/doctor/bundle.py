@@ -17,7 +17,7 @@ SETTINGS_FILES: dict[Role, str] = {"server": "server.env", "node": "node.env"}
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 SERVER_CERTIFICATE, SERVER_KEY = "server.crt", "server.key"
 NODE_KEY, NODE_PUBLIC_KEY = "node.key", "node.pub"
-PUBLIC_KEYS, PUBLIC_KEY_SUFFIX = "nodes", ".pub"
+PUBLIC_KEYS, REVOKED_KEYS, PUBLIC_KEY_SUFFIX = "nodes", "revoked", ".pub"
 VERSIONS = "versions.json"
 
 SERVER_NAME = "MOONFLOWER_SERVER_NAME"

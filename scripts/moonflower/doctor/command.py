@@ -105,6 +105,7 @@ def _server_subjects(bundle: Bundle) -> list[Subject]:
         ("bundle", lambda: check_bundle(bundle)),
         ("CA certificate", lambda: certificates.check_ca(bundle)),
         ("server certificate", lambda: certificates.check_server_certificate(bundle)),
+        ("nginx", ports.check_nginx),
         ("ports", lambda: ports.check_ports(bundle)),
         ("node keys", lambda: keys.check_public_keys(bundle)),
         ("registered keys", lambda: keys.check_registrations(bundle)),

@@ -18,20 +18,23 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.config import NAME_PATTERN
+from scripts.moonflower.deployment.registry import (
+    key_digest,
+    registrations_file,
+    revoked_keys,
+)
 from scripts.moonflower.doctor.bundle import (
     CA_CERTIFICATE,
     DATABASE,
     NODE_KEY,
     NODE_PUBLIC_KEY,
     PUBLIC_KEYS,
+    REVOKED_KEYS,
     SUPERLINK_PORT,
     Bundle,
 )
 from scripts.moonflower.doctor.findings import Finding, failed, ok, warning
 from scripts.moonflower.doctor.ports import DEFAULT_SUPERLINK_PORT, listeners
-
-REGISTRATIONS = ".nodes.json"
-"""Ends the name of the file next to the database that says which key has which node id."""
 
 _CONNECTION = "doctor"
 _SECONDS = 60.0
@@ -107,7 +110,8 @@ def check_public_keys(bundle: Bundle) -> Iterator[Finding]:
 def check_registrations(bundle: Bundle) -> Iterator[Finding]:
     """Say of every key whether the SuperLink knows it, and whether its node is online."""
     database = bundle.settings.get(DATABASE, "")
-    noted = _noted(Path(f"{database}{REGISTRATIONS}")) if database else None
+    noted = _noted(registrations_file(Path(database))) if database else None
+    revoked = revoked_keys(bundle.file(REVOKED_KEYS))
     if noted is None:
         for file in bundle.public_keys():
             found = f"{_fingerprint_of(file)}, to be registered when the SuperLink starts"
@@ -116,11 +120,15 @@ def check_registrations(bundle: Bundle) -> Iterator[Finding]:
     status = _node_status(bundle)
     for file in bundle.public_keys():
         check, mark = f"key of {file.stem}", _fingerprint_of(file)
-        number = noted.get(hashlib.sha256(file.read_bytes()).hexdigest())
+        number = noted.get(key_digest(file))
+        if key_digest(file) in revoked:
+            found = f"{mark} was revoked, and its node is refused"
+            yield warning(check, found, f"delete {file}")
+            continue
         state = "registered" if status is None else status.get(number or "", "unknown")
         if number is None or state in ("unknown", "unregistered"):
             found = f"{mark} is not registered: its node is refused (exit 305)"
-            yield failed(check, found, "restart the SuperLink with scripts/superlink")
+            yield failed(check, found, "moonflower nodes sync --bundle " + str(bundle.folder))
         else:
             shown = "registered; the SuperLink does not run" if status is None else state
             yield ok(check, f"{shown}, {mark}")

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
+from scripts.moonflower.deployment.fence import INSTALL, find_nginx
 from scripts.moonflower.doctor.bundle import (
     FENCE_ADDRESS,
     FENCE_PORT,
     SUPERLINK_PORT,
     Bundle,
 )
-from scripts.moonflower.doctor.findings import Finding, failed, ok
+from scripts.moonflower.doctor.findings import Finding, failed, ok, warning
 
 DEFAULT_FENCE_PORT, DEFAULT_SUPERLINK_PORT = 9443, 8000
 _LISTENING = "0A"
@@ -59,6 +60,16 @@ def check_ports(bundle: Bundle) -> Iterator[Finding]:
             "whoever reaches it can run code on every node, without a login",
             "start the SuperLink with scripts/superlink, which keeps it on 127.0.0.1",
         )
+
+
+def check_nginx() -> Iterator[Finding]:
+    """Look whether the fence can be started here."""
+    nginx = find_nginx()
+    if nginx is None:
+        remedy = f"{INSTALL}; nothing, if the fence is a container"
+        yield warning("nginx", "it is not installed, and the fence needs it", remedy)
+    else:
+        yield ok("nginx", nginx)
 
 
 def _check_port(what: str, address: str, port: int, setting: str, program: str) -> Finding:

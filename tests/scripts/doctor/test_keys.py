@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
+from scripts.moonflower.deployment.registry import Registry, registrations_file
 from scripts.moonflower.doctor.bundle import Bundle
 from scripts.moonflower.doctor.findings import Finding
 from scripts.moonflower.doctor.keys import (
@@ -81,20 +81,37 @@ def test_two_names_with_one_key_and_names_that_are_none_are_said(server: Bundle)
     assert any("failed key of c: " in text for text in said)
 
 
-def test_keys_that_were_registered_are_told_from_those_that_were_not(
-    server: Bundle, tmp_path: Path
-) -> None:
-    lines = {name: public_line(new_key()) for name in ("known", "new")}
-    for name, line in lines.items():
-        (server.file("nodes") / f"{name}.pub").write_bytes(line)
+class Numbers:
+    """Registers every key under the next number."""
+
+    count = 0
+
+    def flwr(self, *arguments: str) -> dict[str, Any]:
+        if arguments[1] == "list":
+            return {"nodes": []}
+        self.count += 1
+        return {"node-id": str(self.count)}
+
+
+def test_keys_that_were_registered_are_told_from_those_that_were_not(server: Bundle) -> None:
+    def add(name: str) -> None:
+        file = server.file("nodes") / f"{name}.pub"
+        file.write_bytes(public_line(new_key()) + f" {name}\n".encode())  # as provision writes it
+
+    add("known")
+    add("left")
     before = list(check_registrations(server))
     assert [each.status for each in before] == ["ok", "ok"]
     assert all("to be registered when the SuperLink starts" in each.found for each in before)
-    database = Path(server.settings["MOONFLOWER_DATABASE"])
-    database.parent.mkdir()
-    noted = {hashlib.sha256(lines["known"]).hexdigest(): "123"}
-    Path(f"{database}.nodes.json").write_text(json.dumps(noted))
-    known, new = check_registrations(server)
+    notes = registrations_file(Path(server.settings["MOONFLOWER_DATABASE"]))
+    keys, revoked = server.file("nodes"), server.file("revoked")
+    Registry(keys, revoked, notes, Numbers(), lambda _: None).synchronise()
+    add("new")
+    revoked.mkdir()
+    (revoked / "left-1.pub").write_bytes((keys / "left.pub").read_bytes())
+    known, left, new = check_registrations(server)
     assert known.status == "ok"
-    assert fingerprint(lines["known"]) in known.found
+    assert fingerprint((keys / "known.pub").read_bytes()) in known.found
+    assert (left.status, "was revoked" in left.found) == ("warning", True)
     assert (new.status, "not registered" in new.found) == ("failed", True)
+    assert f"moonflower nodes sync --bundle {server.folder}" in new.remedy

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from common.config import SettingsError
+from scripts.moonflower.doctor import ports
 from scripts.moonflower.doctor.bundle import Bundle, check_bundle, check_client_name
 from scripts.moonflower.doctor.connection import check_name_unique
 from scripts.moonflower.doctor.device import check_device
@@ -101,7 +102,17 @@ def test_a_name_that_can_t_be_a_client_s_is_said(node: Bundle, name: str) -> Non
     assert "MOONFLOWER_CLIENT_NAME" in found.remedy
 
 
-# ports
+# nginx and ports
+
+
+def test_a_server_without_nginx_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "find_nginx", lambda: None)
+    (found,) = ports.check_nginx()
+    assert (found.status, "not installed" in found.found) == ("warning", True)
+    assert "apt-get install nginx-light" in found.remedy
+    monkeypatch.setattr(ports, "find_nginx", lambda: "/usr/sbin/nginx")
+    (found,) = ports.check_nginx()
+    assert (found.status, found.found) == ("ok", "/usr/sbin/nginx")
 
 
 def test_free_ports_are_free(server: Bundle) -> None:

@@ -63,8 +63,8 @@ class Server:
         return self.folder / "db.nodes.json"
 
     def synchronise(self) -> int:
-        registry = Registry(self.folder / "nodes", self.file, self.table, self.said.append)
-        return registry.synchronise()
+        keys, revoked = self.folder / "nodes", self.folder / "revoked"
+        return Registry(keys, revoked, self.file, self.table, self.said.append).synchronise()
 
     def admitted(self) -> list[str]:
         return sorted(key.split()[1] for key in self.table.admitted)
@@ -96,6 +96,18 @@ def test_a_key_that_was_replaced_is_unregistered_and_the_new_one_registered(serv
     server.key("a", "a2")
     assert server.synchronise() == 2
     assert server.admitted() == ["a2", "b"]
+
+
+def test_a_revoked_key_that_a_copy_left_among_the_others_is_unregistered(server: Server) -> None:
+    left = server.key("a")
+    (server.folder / "revoked").mkdir()
+    (server.folder / "revoked" / "a-1.pub").write_bytes(left.read_bytes())
+    assert server.synchronise() == 1
+    assert server.admitted() == ["b"]
+    assert server.said[-2:] == [
+        f"{left} was revoked: it is not admitted. Delete it",
+        "unregistered node 1",
+    ]
 
 
 def test_a_node_that_somebody_else_registered_is_unregistered(server: Server) -> None:
