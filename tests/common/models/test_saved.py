@@ -146,7 +146,7 @@ def kill_at_rename(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(Path, "rename", stop)
     # A killed process tidies nothing up.
     monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
-    monkeypatch.setattr(saved, "_recover", lambda _: None)
+    monkeypatch.setattr(saved, "recover_model", lambda _: None)
 
 
 @pytest.mark.parametrize("number", [1, 2])
