@@ -26,13 +26,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sites(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return the folders of three sites' examples, by name."""
     return write_sites(tmp_path_factory.mktemp("sites"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def deployment(
     tmp_path_factory: pytest.TempPathFactory, sites: dict[str, Path]
 ) -> Iterator[Deployment]:
