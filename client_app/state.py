@@ -15,16 +15,8 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from common.config import check_name
-from common.storage import (
-    DamagedFileError,
-    flush_folder,
-    make_folder,
-    read_facts,
-    read_tensors,
-    remove_unfinished,
-    set_aside,
-    write_tensors,
-)
+from common.files import DamagedFileError, flush_folder, make_folder, remove_unfinished, set_aside
+from common.storage import read_facts, read_tensors, write_tensors
 
 logger = logging.getLogger("moonflower")
 

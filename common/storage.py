@@ -1,4 +1,4 @@
-"""Atomic, checksummed files: safetensors and JSON, no pickle. See also :mod:`common.files`."""
+"""Tensors in atomic, checksummed files: safetensors, no pickle. Other files: `common.files`."""
 
 from __future__ import annotations
 
@@ -12,38 +12,7 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from common.files import (
-    UNFINISHED,
-    DamagedFileError,
-    append_line,
-    flush_folder,
-    make_folder,
-    read_json,
-    remove_unfinished,
-    set_aside,
-    sha256,
-    write_bytes,
-    write_json,
-)
-
-__all__ = [
-    "UNFINISHED",
-    "DamagedFileError",
-    "append_line",
-    "flush_folder",
-    "make_folder",
-    "pack_tensors",
-    "read_facts",
-    "read_json",
-    "read_tensors",
-    "remove_unfinished",
-    "set_aside",
-    "sha256",
-    "unpack_tensors",
-    "write_bytes",
-    "write_json",
-    "write_tensors",
-]
+from common.files import DamagedFileError, write_bytes
 
 _START = b'{"__metadata__":{"moonflower":"'
 _DIGEST = slice(8 + len(_START), 8 + len(_START) + 64)

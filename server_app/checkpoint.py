@@ -21,19 +21,18 @@ from typing import Any
 
 from torch import Tensor
 
-from common.storage import (
+from common.files import (
     UNFINISHED,
     DamagedFileError,
     flush_folder,
     make_folder,
-    pack_tensors,
     read_json,
     set_aside,
     sha256,
-    unpack_tensors,
     write_bytes,
     write_json,
 )
+from common.storage import pack_tensors, unpack_tensors
 from server_app.errors import ResumeError
 
 log = logging.getLogger("moonflower")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from common.config import Settings
-from common.storage import DamagedFileError, read_json, write_json
+from common.files import DamagedFileError, read_json, write_json
 from server_app.errors import ResumeError
 from server_app.query import Client
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from common import records
 from common.config import Settings
 from common.data import DataSpec
+from common.files import append_line, flush_folder, make_folder, remove_unfinished, write_bytes
 from common.models import (
     SavedModelError,
     SplitModel,
@@ -24,7 +25,6 @@ from common.models import (
     recover_model,
     save_model,
 )
-from common.storage import append_line, flush_folder, make_folder, remove_unfinished, write_bytes
 from server_app.checkpoint import (
     Best,
     Checkpoint,

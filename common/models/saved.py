@@ -18,18 +18,17 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from common.config import ModelSettings, SettingsError
-from common.models.split import SplitModel
-from common.storage import (
+from common.files import (
     DamagedFileError,
     flush_folder,
     make_folder,
-    pack_tensors,
     read_json,
     sha256,
-    unpack_tensors,
     write_bytes,
     write_json,
 )
+from common.models.split import SplitModel
+from common.storage import pack_tensors, unpack_tensors
 
 if TYPE_CHECKING:
     from common.data import DataSpec

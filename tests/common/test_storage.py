@@ -15,20 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from common.storage import (
+from common.files import (
     DamagedFileError,
     append_line,
-    pack_tensors,
-    read_facts,
     read_json,
-    read_tensors,
     remove_unfinished,
     set_aside,
-    unpack_tensors,
     write_bytes,
     write_json,
-    write_tensors,
 )
+from common.storage import pack_tensors, read_facts, read_tensors, unpack_tensors, write_tensors
 
 # No deadline: how long a call takes depends on what else the machine does.
 timeless = settings(deadline=None, max_examples=60)

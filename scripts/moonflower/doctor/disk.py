@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.storage import write_bytes
+from common.files import write_bytes
 from scripts.moonflower.doctor.findings import Finding, failed, ok, warning
 
 LITTLE, TOO_LITTLE = 5e9, 0.2e9
