@@ -13,6 +13,7 @@ SERVER_FILE = "server.env"
 NODE_FILE = "node.env"
 
 _KEY = re.compile(r"[A-Z][A-Z0-9_]*")
+_OURS = "MOONFLOWER_"
 
 
 def read_environment(file: Path) -> dict[str, str]:
@@ -71,9 +72,12 @@ def write_environment(
 def with_environment(env: Mapping[str, str], file: Path) -> dict[str, str]:
     """Return ``env`` with what ``file`` says; what is set in ``env`` wins.
 
+    A setting of ours that is empty there, as compose passes those that nobody gave, is not set.
+
     Raises
     ------
     DeploymentError
         The file can't be read.
     """
-    return {**read_environment(file), **env}
+    given = {key: value for key, value in env.items() if value or not key.startswith(_OURS)}
+    return {**read_environment(file), **given}

@@ -37,8 +37,7 @@ def run_fence(bundle: Path | None, env: Mapping[str, str], say: Callable[[str], 
             "no bundle: give --bundle with the folder server that moonflower provision made (or "
             "set MOONFLOWER_BUNDLE)"
         )
-    given = {k: v for k, v in env.items() if v or not k.startswith("MOONFLOWER_")}
-    settings = with_environment(given, bundle / SERVER_FILE)
+    settings = with_environment(env, bundle / SERVER_FILE)
     nginx = find_nginx()
     if nginx is None:
         raise DeploymentError(f"nginx is not installed. {INSTALL}")

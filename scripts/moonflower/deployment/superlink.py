@@ -62,8 +62,7 @@ class ServerSettings:
                 "(or set MOONFLOWER_BUNDLE)"
             )
         if bundle is not None:
-            given = {k: v for k, v in env.items() if v or not k.startswith("MOONFLOWER_")}
-            env = with_environment(given, bundle / SERVER_FILE)
+            env = with_environment(env, bundle / SERVER_FILE)
             env["MOONFLOWER_BUNDLE"] = str(bundle)
         port = env.get("MOONFLOWER_SUPERLINK_PORT") or "8000"
         if not port.isdecimal() or not 0 < int(port) < 65536:

@@ -79,9 +79,7 @@ class NodeSettings:
                 "node (or set MOONFLOWER_BUNDLE)"
             )
         if bundle is not None:
-            # An empty value in the environment, as compose passes it, does not hide the file's.
-            given = {key: value for key, value in env.items() if value or not _ours(key)}
-            env = with_environment(given, bundle / NODE_FILE)
+            env = with_environment(env, bundle / NODE_FILE)
             env["MOONFLOWER_BUNDLE"] = str(bundle)
         address = superlink or env.get("MOONFLOWER_SUPERLINK", "")
         parse_address(address)
@@ -207,10 +205,6 @@ def _patience(env: Mapping[str, str]) -> Patience:
             f"{Patience().refusals:.0f}"
         )
     return Patience(refusals=float(chosen))
-
-
-def _ours(key: str) -> bool:
-    return key.startswith("MOONFLOWER_")
 
 
 def _secrets(bundle: Path | None) -> tuple[Path, Path]:

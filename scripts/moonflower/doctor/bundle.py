@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,15 +10,21 @@ from pathlib import Path
 from typing import Literal
 
 from common.config import SettingsError, check_name
+from scripts.moonflower.deployment.environment_file import (
+    NODE_FILE,
+    SERVER_FILE,
+    with_environment,
+)
+from scripts.moonflower.deployment.errors import DeploymentError
+from scripts.moonflower.deployment.provisioning import ADMITTED
 from scripts.moonflower.doctor.findings import Finding, failed, ok, warning
 
 Role = Literal["server", "node"]
 
-SETTINGS_FILES: dict[Role, str] = {"server": "server.env", "node": "node.env"}
+SETTINGS_FILES: dict[Role, str] = {"server": SERVER_FILE, "node": NODE_FILE}
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 SERVER_CERTIFICATE, SERVER_KEY = "server.crt", "server.key"
 NODE_KEY, NODE_PUBLIC_KEY = "node.key", "node.pub"
-PUBLIC_KEYS, REVOKED_KEYS, PUBLIC_KEY_SUFFIX = "nodes", "revoked", ".pub"
 VERSIONS = "versions.json"
 
 SERVER_NAME = "MOONFLOWER_SERVER_NAME"
@@ -35,7 +42,15 @@ _MAKE_IT = "copy the whole bundle again, or make it with `moonflower provision`"
 
 @dataclass(frozen=True)
 class Bundle:
-    """A folder that ``moonflower provision`` wrote, and its settings."""
+    """A folder that ``moonflower provision`` wrote, and its settings.
+
+    Attributes
+    ----------
+    folder : Path
+    role : str
+    settings : dict[str, str]
+        What the start script of this machine would take: the environment wins over the file.
+    """
 
     folder: Path
     role: Role
@@ -48,7 +63,7 @@ class Bundle:
         Raises
         ------
         SettingsError
-            The folder or its settings are missing, or a line is not KEY=value.
+            The folder or its settings are missing, or can't be read.
         """
         path = folder / SETTINGS_FILES[role]
         if not path.is_file():
@@ -56,14 +71,11 @@ class Bundle:
                 f"{folder} is no {role}'s bundle: it has no {path.name}. Give the folder that "
                 f"`moonflower provision` wrote for the {role} with --bundle"
             )
-        settings = {}
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            key, separator, value = line.partition("=")
-            if not line.strip() or line.lstrip().startswith("#"):
-                continue
-            if not separator or not key.strip():
-                raise SettingsError(f"{path}, line {number}: {line!r} is not KEY=value")
-            settings[key.strip()] = value.strip()
+        ours = {key: value for key, value in os.environ.items() if key.startswith("MOONFLOWER_")}
+        try:
+            settings = with_environment(ours, path)
+        except DeploymentError as error:
+            raise SettingsError(str(error)) from None
         return cls(folder.absolute(), role, settings)
 
     def file(self, name: str) -> Path:
@@ -87,7 +99,7 @@ class Bundle:
 
     def public_keys(self) -> list[Path]:
         """Return the public keys of the nodes that may connect, sorted by name."""
-        return sorted(self.file(PUBLIC_KEYS).glob(f"*{PUBLIC_KEY_SUFFIX}"))
+        return sorted(self.file(ADMITTED).glob("*.pub"))
 
 
 def check_bundle(bundle: Bundle) -> Iterator[Finding]:

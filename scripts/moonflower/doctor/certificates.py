@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from scripts.moonflower.deployment.authority import LOCAL_HOSTS, RENEW_BEFORE
 from scripts.moonflower.doctor.bundle import (
     CA_CERTIFICATE,
     SERVER_CERTIFICATE,
@@ -19,8 +20,6 @@ from scripts.moonflower.doctor.bundle import (
 )
 from scripts.moonflower.doctor.findings import Finding, failed, ok, warning
 
-SOON = timedelta(days=30)
-LOOPBACK = ("localhost", "127.0.0.1")
 _RENEW = "moonflower provision --rotate server, then copy the server's bundle and restart"
 _RENEW_CA = "make a new federation with `moonflower provision`: all bundles change"
 
@@ -56,7 +55,7 @@ def check_server_certificate(bundle: Bundle) -> Iterator[Finding]:
         yield failed("server key", found, f"copy both again from one bundle, or {_RENEW}")
         return
     yield ok("server key", "belongs to the certificate")
-    names = [bundle.settings.get(SERVER_NAME, ""), *LOOPBACK]
+    names = [bundle.settings.get(SERVER_NAME, ""), *LOCAL_HOSTS]
     for name in filter(None, names):
         yield _check_name(bundle, name, certificate)
 
@@ -70,7 +69,7 @@ def check_dates(check: str, certificate: x509.Certificate, remedy: str) -> Findi
         return failed(check, found, "set this machine's clock (NTP)")
     if now > end:
         return failed(check, f"expired on {end:%Y-%m-%d %H:%M} UTC", remedy)
-    if end - now < SOON:
+    if end - now < RENEW_BEFORE:
         return warning(check, f"expires in {(end - now).days} days, {end:%Y-%m-%d} UTC", remedy)
     return ok(check, f"valid until {end:%Y-%m-%d} ({(end - now).days} days)")
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from cryptography import x509
 
+from scripts.moonflower.deployment.errors import DeploymentError
+from scripts.moonflower.deployment.probe import parse_address
 from scripts.moonflower.doctor.bundle import CA_CERTIFICATE, CLIENT_NAME, SUPERLINK, Bundle
 from scripts.moonflower.doctor.certificates import check_dates, names_of
 from scripts.moonflower.doctor.findings import Finding, failed, ok, warning
@@ -38,11 +40,10 @@ class _Answer:
 def check_connection(bundle: Bundle) -> Iterator[Finding]:
     """Ask the fence for ``/health`` as the SuperNode would reach it; the node's key is not used."""
     address = bundle.settings.get(SUPERLINK, "")
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
-        remedy = f"set {SUPERLINK}=HOST:PORT, the address of the fence"
-        yield failed("server address", f"{SUPERLINK}={address!r} is no HOST:PORT", remedy)
+    try:
+        host, port = parse_address(address)
+    except DeploymentError as error:
+        yield failed("server address", str(error), f"set {SUPERLINK} to the fence's")
         return
     ca = bundle.file(CA_CERTIFICATE)
     try:
@@ -52,9 +53,9 @@ def check_connection(bundle: Bundle) -> Iterator[Finding]:
         yield failed("TLS", found, "copy the bundle again")
         return
     try:
-        answer = _ask(host, int(port), context)
+        answer = _ask(host, port, context)
     except ssl.SSLCertVerificationError as error:
-        yield _refused(host, error, _presented(host, int(port)))
+        yield _refused(host, error, _presented(host, port))
         return
     except ssl.SSLError as error:
         found = f"{address} answers, but not with TLS 1.2 or newer: {error.reason or error}"

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.config import NAME_PATTERN
+from scripts.moonflower.deployment.connection import Connection
+from scripts.moonflower.deployment.errors import SuperLinkError
+from scripts.moonflower.deployment.provisioning import ADMITTED, REVOKED
 from scripts.moonflower.deployment.registry import (
     key_digest,
     registrations_file,
@@ -28,16 +27,12 @@ from scripts.moonflower.doctor.bundle import (
     DATABASE,
     NODE_KEY,
     NODE_PUBLIC_KEY,
-    PUBLIC_KEYS,
-    REVOKED_KEYS,
     SUPERLINK_PORT,
     Bundle,
 )
 from scripts.moonflower.doctor.findings import Finding, failed, ok, warning
 from scripts.moonflower.doctor.ports import DEFAULT_SUPERLINK_PORT, listeners
 
-_CONNECTION = "doctor"
-_SECONDS = 60.0
 _ROTATE = "moonflower provision --rotate NAME, then copy both bundles"
 
 
@@ -83,7 +78,7 @@ def check_public_keys(bundle: Bundle) -> Iterator[Finding]:
     """Look at the keys of the nodes that may connect."""
     files = bundle.public_keys()
     if not files:
-        found = f"{bundle.file(PUBLIC_KEYS)} has no public key: no node may connect"
+        found = f"{bundle.file(ADMITTED)} has no public key: no node may connect"
         yield warning("node keys", found, "add nodes with `moonflower provision`")
     seen: dict[str, str] = {}
     names: dict[str, str] = {}
@@ -111,7 +106,7 @@ def check_registrations(bundle: Bundle) -> Iterator[Finding]:
     """Say of every key whether the SuperLink knows it, and whether its node is online."""
     database = bundle.settings.get(DATABASE, "")
     noted = _noted(registrations_file(Path(database))) if database else None
-    revoked = revoked_keys(bundle.file(REVOKED_KEYS))
+    revoked = revoked_keys(bundle.file(REVOKED))
     if noted is None:
         for file in bundle.public_keys():
             found = f"{_fingerprint_of(file)}, to be registered when the SuperLink starts"
@@ -170,42 +165,11 @@ def _node_status(bundle: Bundle) -> Mapping[str, str] | None:
     port = bundle.port(SUPERLINK_PORT, DEFAULT_SUPERLINK_PORT)
     if not listeners(port):
         return None
-    certificate = bundle.file(CA_CERTIFICATE)
     with tempfile.TemporaryDirectory(prefix="moonflower-") as home:
-        (Path(home) / "config.toml").write_text(
-            f'[superlink]\ndefault = "{_CONNECTION}"\n\n[superlink.{_CONNECTION}]\n'
-            f'address = "127.0.0.1:{port}"\nroot-certificates = {json.dumps(str(certificate))}\n',
-            encoding="utf-8",
-        )
-        answer = _flwr_list(home)
-    if not answer.get("success"):
-        raise OSError(
-            f"the SuperLink on port {port} doesn't list its nodes: "
-            f"{str(answer.get('error-message') or 'no answer').strip()}"
-        )
-    return {str(node["node-id"]): str(node["status"]) for node in answer["nodes"]}
-
-
-def _flwr_list(home: str) -> dict[str, Any]:
-    binaries = str(Path(sys.executable).parent)
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([binaries, os.environ.get("PATH", os.defpath)]),
-        "FLWR_HOME": home,
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-    }
-    try:
-        text = subprocess.run(
-            ["flwr", "supernode", "list", _CONNECTION, "--format", "json"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
-        ).stdout
-        return dict(json.loads(text[text.find("{") :]))
-    except (subprocess.TimeoutExpired, ValueError):
-        return {}
+        connection = Connection(port, bundle.file(CA_CERTIFICATE), Path(home))
+        connection.write()
+        try:
+            nodes = connection.flwr("supernode", "list")["nodes"]
+        except SuperLinkError as error:
+            raise OSError(f"the SuperLink on port {port} doesn't list its nodes: {error}") from None
+    return {str(node["node-id"]): str(node["status"]) for node in nodes}

@@ -115,7 +115,8 @@ def test_a_port_without_tls_is_said(node: Bundle) -> None:
 
 @pytest.mark.parametrize("address", ["", "fence.example", ":9443", "host:0", "host:99999"])
 def test_an_address_without_host_or_port_is_refused(node: Bundle, address: str) -> None:
-    assert "is no HOST:PORT" in to(node, address)["server address"].found
+    found = to(node, address)["server address"].found
+    assert f"address {address!r} can't be used: give it as host:port" in found
 
 
 def test_without_a_usable_ca_nothing_is_asked(node: Bundle) -> None:

@@ -96,6 +96,16 @@ def test_a_folder_that_is_no_bundle_is_refused(tmp_path: Path) -> None:
         Bundle.open(tmp_path, "node")
 
 
+def test_settings_are_those_that_the_start_script_would_take(
+    node: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOONFLOWER_DEVICE", "cuda:7")
+    monkeypatch.setenv("MOONFLOWER_STATE_DIR", "")  # as compose passes what nobody gave
+    settings = Bundle.open(node.folder, "node").settings
+    assert settings["MOONFLOWER_DEVICE"] == "cuda:7"
+    assert settings["MOONFLOWER_STATE_DIR"] == node.settings["MOONFLOWER_STATE_DIR"]
+
+
 @pytest.mark.parametrize("name", ["", "../x", "a b"])
 def test_a_name_that_can_t_be_a_client_s_is_said(node: Bundle, name: str) -> None:
     (found,) = check_client_name(with_settings(node, MOONFLOWER_CLIENT_NAME=name))
