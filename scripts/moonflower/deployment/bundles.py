@@ -6,13 +6,14 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from common.files import write_bytes
+from common.files import write_bytes, write_json
 from scripts.moonflower.deployment.description import Description
 from scripts.moonflower.deployment.environment_file import (
     NODE_FILE,
     SERVER_FILE,
     write_environment,
 )
+from scripts.moonflower.deployment.release import VERSIONS_FILE, versions_here
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -67,6 +68,7 @@ def write_server_settings(folder: Path, description: Description) -> None:
     _write_unit(folder, "moonflower-superlink.service", places)
     low = description.fence_port < 1024
     _write_unit(folder, "moonflower-fence.service", places, binds_low_port=low)
+    write_json(folder / VERSIONS_FILE, versions_here())
 
 
 def write_node_settings(folder: Path, description: Description, name: str) -> None:
@@ -91,6 +93,7 @@ def write_node_settings(folder: Path, description: Description, name: str) -> No
     _write_start(folder, "start-node")
     places = {"BUNDLE": bundle, "STATE": description.state, "APP": description.app, "NAME": name}
     _write_unit(folder, "moonflower-supernode.service", places)
+    write_json(folder / VERSIONS_FILE, versions_here())
 
 
 def _below(folder: str, *names: str) -> str:

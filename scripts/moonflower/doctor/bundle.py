@@ -25,7 +25,6 @@ SETTINGS_FILES: dict[Role, str] = {"server": SERVER_FILE, "node": NODE_FILE}
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 SERVER_CERTIFICATE, SERVER_KEY = "server.crt", "server.key"
 NODE_KEY, NODE_PUBLIC_KEY = "node.key", "node.pub"
-VERSIONS = "versions.json"
 
 SERVER_NAME = "MOONFLOWER_SERVER_NAME"
 FENCE_ADDRESS, FENCE_PORT = "MOONFLOWER_FENCE_ADDRESS", "MOONFLOWER_FENCE_PORT"

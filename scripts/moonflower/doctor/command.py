@@ -94,11 +94,12 @@ def _settings(preset: str | None, run_config: list[str] | None) -> Settings | No
 
 def _server_subjects(bundle: Bundle) -> list[Subject]:
     from common.node import Folders
+    from scripts.moonflower.deployment.release import versions_here
     from scripts.moonflower.doctor import certificates, disk, keys, ports, versions
     from scripts.moonflower.doctor.bundle import DATABASE, check_bundle
     from scripts.moonflower.doctor.device import check_device
 
-    own, wanted = versions.own_versions(), versions.wanted_versions()
+    own, wanted = versions_here(), versions.wanted_versions()
     output = Folders.find().output
     subjects: list[Subject] = [
         ("versions", lambda: versions.check_versions(bundle, own, wanted)),
@@ -124,11 +125,12 @@ def _server_subjects(bundle: Bundle) -> list[Subject]:
 
 def _node_subjects(bundle: Bundle, settings: Settings | None) -> list[Subject]:
     from common.node import Folders
+    from scripts.moonflower.deployment.release import versions_here
     from scripts.moonflower.doctor import certificates, connection, data, disk, keys, versions
     from scripts.moonflower.doctor.bundle import check_bundle, check_client_name
     from scripts.moonflower.doctor.device import check_device
 
-    own, wanted = versions.own_versions(), versions.wanted_versions()
+    own, wanted = versions_here(), versions.wanted_versions()
     folders = Folders.find()
     state = "state folder", folders.state, "MOONFLOWER_STATE_DIR"
     return [

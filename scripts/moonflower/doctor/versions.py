@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
@@ -11,29 +10,17 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from common.config import SettingsError
-from scripts.moonflower.doctor.bundle import VERSIONS, Bundle
+from scripts.moonflower.deployment.release import APP, PACKAGES, VERSIONS_FILE
+from scripts.moonflower.doctor.bundle import Bundle
 from scripts.moonflower.doctor.findings import Finding, failed, ok, warning
 
-APP = "moonflower"
-CHECKED = ("flwr", "torch", "numpy")
 _INSTALL = "run scripts/environment, which installs the tested versions"
-
-
-def own_versions() -> dict[str, str]:
-    """Return the versions of Python, the app and the packages that matter; "" where missing."""
-    found = {"python": platform.python_version()}
-    for name in (APP, *CHECKED):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = ""
-    return found
 
 
 def wanted_versions() -> dict[str, SpecifierSet]:
     """Return what the app asks for, from its own metadata (pyproject.toml)."""
     requirements = [Requirement(text) for text in metadata.requires(APP) or ()]
-    wanted = {each.name: each.specifier for each in requirements if each.name in CHECKED}
+    wanted = {each.name: each.specifier for each in requirements if each.name in PACKAGES}
     python = metadata.metadata(APP)["Requires-Python"]
     return {"python": SpecifierSet(python or ""), **wanted}
 
@@ -53,7 +40,7 @@ def check_versions(
 
 
 def _compare(bundle: Bundle, own: Mapping[str, str]) -> Iterator[Finding]:
-    file = bundle.file(VERSIONS)
+    file = bundle.file(VERSIONS_FILE)
     line = " ".join(f"{name}={version or '-'}" for name, version in own.items())
     if not file.is_file():
         # Nothing on the wire tells a version before a run: the query does when one begins.
@@ -66,7 +53,7 @@ def _compare(bundle: Bundle, own: Mapping[str, str]) -> Iterator[Finding]:
     differing = [
         f"{name} {own.get(name) or 'missing'} instead of {version}"
         for name, version in sorted(theirs.items())
-        if name in own and own[name] != version
+        if name in own and _release(name, own[name]) != _release(name, str(version))
     ]
     if not differing:
         yield ok("versions here", f"{line}: as noted in the bundle")
@@ -78,3 +65,9 @@ def _compare(bundle: Bundle, own: Mapping[str, str]) -> Iterator[Finding]:
         f"{'; '.join(differing)} (noted in {file.name} when the bundle was made)",
         f"use one release on all machines: {_INSTALL}",
     )
+
+
+def _release(name: str, version: str) -> str:
+    """Return the part of a version that both ends should share: not Python's patch, not "+cpu"."""
+    public = version.partition("+")[0]
+    return ".".join(public.split(".")[:2]) if name == "python" else public

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from common.config import SettingsError
+from scripts.moonflower.deployment.release import versions_here
 from scripts.moonflower.doctor import ports
 from scripts.moonflower.doctor.bundle import Bundle, check_bundle, check_client_name
 from scripts.moonflower.doctor.connection import check_name_unique
@@ -21,7 +22,7 @@ from scripts.moonflower.doctor.device import check_device
 from scripts.moonflower.doctor.disk import check_folder
 from scripts.moonflower.doctor.findings import Finding
 from scripts.moonflower.doctor.ports import check_ports, listeners
-from scripts.moonflower.doctor.versions import check_versions, own_versions, wanted_versions
+from scripts.moonflower.doctor.versions import check_versions, wanted_versions
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc: Linux only")
 
@@ -45,14 +46,14 @@ def free_port() -> int:
 
 
 def test_the_pinned_flower_is_what_is_wanted_and_there() -> None:
-    wanted, own = wanted_versions(), own_versions()
+    wanted, own = wanted_versions(), versions_here()
     assert wanted["flwr"].contains("1.42.0")
     assert not wanted["flwr"].contains("1.43.0")
     assert all(allowed.contains(own[name]) for name, allowed in wanted.items())
 
 
 def test_another_flower_and_a_missing_torch_fail(server: Bundle) -> None:
-    own = {**own_versions(), "flwr": "1.43.0", "torch": ""}
+    own = {**versions_here(), "flwr": "1.43.0", "torch": ""}
     found = {each.check: each for each in check_versions(server, own, wanted_versions())}
     assert (found["flwr"].status, found["torch"].status) == ("failed", "failed")
     assert "1.43.0, the app needs flwr ==1.42.0" in found["flwr"].found
@@ -61,7 +62,7 @@ def test_another_flower_and_a_missing_torch_fail(server: Bundle) -> None:
 
 
 def test_other_versions_than_those_noted_in_the_bundle_are_warned_of(node: Bundle) -> None:
-    own = own_versions()
+    own = versions_here()
     node.file("versions.json").write_text(json.dumps(own))
     same = list(check_versions(node, own, {}))
     assert [each.status for each in same] == ["ok"]
@@ -69,6 +70,15 @@ def test_other_versions_than_those_noted_in_the_bundle_are_warned_of(node: Bundl
     (differs,) = check_versions(node, own, {})
     assert differs.status == "warning"
     assert "instead of 2.0.0" in differs.found
+
+
+def test_a_python_patch_and_a_build_for_another_device_are_the_same_release(node: Bundle) -> None:
+    own = {"python": "3.11.7", "torch": "2.14.1+cu130"}
+    node.file("versions.json").write_text('{"python": "3.11.2", "torch": "2.14.1+cpu"}')
+    assert [each.status for each in check_versions(node, own, {})] == ["ok"]
+    node.file("versions.json").write_text('{"python": "3.12.7", "torch": "2.14.1"}')
+    (differs,) = check_versions(node, own, {})
+    assert "python 3.11.7 instead of 3.12.7" in differs.found
 
 
 # the bundle

@@ -13,7 +13,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.scripts.provision.conftest import Provision
 
-NODE_FILES = ["ca.crt", "moonflower-supernode.service", "node.env", "node.key", "node.pub", "start"]
+NODE_FILES = [
+    "ca.crt",
+    "moonflower-supernode.service",
+    "node.env",
+    "node.key",
+    "node.pub",
+    "start",
+    "versions.json",
+]
 SERVER_FILES = [
     "ca.crt",
     "moonflower-fence.service",
@@ -25,6 +33,7 @@ SERVER_FILES = [
     "server.env",
     "server.key",
     "start",
+    "versions.json",
 ]
 
 
