@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from scripts.moonflower.flwr_answer import answer_in
 from scripts.moonflower.run_config import as_toml
 from scripts.moonflower.superlink import read_outcome
 
@@ -104,7 +104,7 @@ class Flower:
             if self.federation_config:
                 arguments += ["--federation-config", self.federation_config]
             text = self._ask(arguments, SUBMIT_SECONDS)
-        answer = _json_in(text)
+        answer = answer_in(text)
         if answer.get("success") and answer.get("run-id"):
             return str(answer["run-id"])
         why = str(answer.get("error-message") or text).strip() or "flwr run printed nothing"
@@ -200,15 +200,6 @@ class Log:
                 self._show(line.rstrip("\n"))
 
 
-def _json_in(text: str) -> dict[str, Any]:
-    """Return the JSON object that ``text`` ends with, or an empty one."""
-    try:
-        found = json.loads(text[text.find("{") :])
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _first_line(text: str) -> str:
-    message = str(_json_in(text).get("error-message") or text).strip()
+    message = str(answer_in(text).get("error-message") or text).strip()
     return message.splitlines()[0] if message else "no answer"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -15,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.moonflower.flwr_answer import answer_in
 from scripts.moonflower.processes import end_with_parent
 
 CONNECTION = "moonflower"
@@ -117,9 +117,9 @@ class SuperLink:
 def read_outcome(text: str) -> tuple[str, str]:
     """Return status and details of the one run in ``flwr list --format json``."""
     try:
-        run = json.loads(text[text.find("{") :])["runs"][0]
+        run = answer_in(text)["runs"][0]
         return str(run["status"]), str(run["status-details"])
-    except (ValueError, LookupError, TypeError):
+    except (LookupError, TypeError):
         return "unknown", ""
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from common.config import SettingsError
 from scripts.moonflower.commands import app
 from scripts.moonflower.session import _move_to_end
 from scripts.moonflower.simulation import Machine, check_gpus
@@ -62,12 +63,22 @@ def test_each_problem_has_a_message_and_exit_code_2(
     assert message in result.stderr
 
 
+def refused_gpus(*parts: float) -> list[float]:
+    """Return those of ``parts`` that are refused."""
+    refused = []
+    for part in parts:
+        try:
+            check_gpus(part)
+        except SettingsError:
+            refused.append(part)
+    return refused
+
+
 def test_parts_of_gpus_that_ray_can_give_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    for per_client in (0.0, 0.25, 1.0, 2.0):
-        check_gpus(per_client)
+    assert refused_gpus(0.0, 0.25, 1.0, 1.5, 2.0, 3.0) == [1.5, 3.0]
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    check_gpus(0.0)
+    assert refused_gpus(0.0, 0.25) == [0.25]
 
 
 def test_an_experiment_that_exists_is_refused(tmp_path: Path) -> None:

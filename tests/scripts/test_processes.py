@@ -131,6 +131,7 @@ def test_a_signal_that_was_ignored_stays_ignored() -> None:
         with raising_on_signals():
             os.kill(os.getpid(), signal.SIGHUP)
             time.sleep(0.05)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
 

@@ -23,8 +23,9 @@ def now(**overrides: Any) -> Settings:
     return make_settings(experiment="exp", resume=True, **overrides)
 
 
-def test_the_same_settings_may_go_on() -> None:
+def test_the_same_settings_may_go_on(caplog: pytest.LogCaptureFixture) -> None:
     check_settings(saved(), now())
+    assert caplog.messages == []
 
 
 def test_every_setting_that_differs_is_named_with_both_values() -> None:
@@ -52,6 +53,11 @@ def test_waiting_and_keeping_may_change() -> None:
         "server.min-clients": 1,
     }
     check_settings(saved(), now(**changed))
+    with pytest.raises(ResumeError) as caught:
+        check_settings(saved(), now(**changed, seed=1))
+    message = str(caught.value)
+    assert "seed: started with 0, now 1" in message
+    assert [key for key in changed if f"{key}: started with" in message] == []
 
 
 def test_what_is_free_to_change_exists() -> None:

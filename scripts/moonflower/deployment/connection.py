@@ -15,6 +15,7 @@ from typing import Any
 
 from common.files import write_bytes
 from scripts.moonflower.deployment.errors import SuperLinkError
+from scripts.moonflower.flwr_answer import answer_in
 
 CONNECTION = "moonflower"
 """Its name for ``flwr run . moonflower``."""
@@ -93,7 +94,7 @@ class Connection:
             raise SuperLinkError(
                 f"flwr {' '.join(arguments[:2])} did not end within {_SECONDS:.0f} s"
             ) from None
-        answer = _json_in(done.stdout)
+        answer = answer_in(done.stdout)
         if done.returncode == 0 and answer.get("success"):
             return answer
         why = str(answer.get("error-message") or done.stdout + done.stderr).strip()
@@ -113,11 +114,3 @@ def flower_environment(env: Mapping[str, str], home: Path) -> dict[str, str]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "PYTHONUNBUFFERED": "1",
     }
-
-
-def _json_in(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text[text.find("{") :])
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
