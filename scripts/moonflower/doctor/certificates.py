@@ -55,7 +55,7 @@ def check_server_certificate(bundle: Bundle) -> Iterator[Finding]:
         yield failed("server key", found, f"copy both again from one bundle, or {_RENEW}")
         return
     yield ok("server key", "belongs to the certificate")
-    names = [bundle.settings.get(SERVER_NAME, ""), *LOCAL_HOSTS]
+    names = dict.fromkeys([bundle.settings.get(SERVER_NAME, ""), *LOCAL_HOSTS])
     for name in filter(None, names):
         yield _check_name(bundle, name, certificate)
 
