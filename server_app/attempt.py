@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 
 from server_app.admission import Gate
 from server_app.grid import Clock, Exchange, Patience, exchange
+from server_app.reminders import Reminders
 from server_app.report import Participation, Updates
 
 
@@ -49,6 +50,7 @@ def ask(
     name_of: Callable[[int], str],
     patience: Patience,
     clock: Clock,
+    reminders: Reminders,
     at_once: int,
     on_failure: Callable[[Mapping[str, str]], None],
 ) -> Attempt:
@@ -56,7 +58,7 @@ def ask(
 
     Parameters
     ----------
-    grid, messages, name_of, patience, clock, at_once
+    grid, messages, name_of, patience, clock, reminders, at_once
         See :func:`server_app.grid.exchange`.
     gate : Gate
         A fresh one.
@@ -78,6 +80,7 @@ def ask(
         name_of=name_of,
         patience=patience,
         clock=clock,
+        reminders=reminders,
         at_once=at_once,
     )
     admission = gate.close()

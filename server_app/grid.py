@@ -13,6 +13,7 @@ from flwr.supercore.run import Run
 
 from common import records
 from common.config import ServerSettings
+from server_app.reminders import SOONEST, Reminders
 
 FIRST_POLL = 0.05
 SLOWEST_POLL = 3.0
@@ -36,11 +37,15 @@ class Patience:
         Seconds.
     min_replies : int
         Usable replies, at least 1.
+    reminder : float
+        Seconds without any reply after which those who owe one are reminded, though it is too
+        early for the grace. In the grace they are, in any case, when half of it is over.
     """
 
     deadline: float
     min_replies: int
     straggler_grace: float
+    reminder: float = math.inf
 
     @classmethod
     def of_a_round(cls, settings: ServerSettings) -> Patience:
@@ -184,6 +189,7 @@ def exchange(
     name_of: Callable[[int], str],
     patience: Patience,
     clock: Clock,
+    reminders: Reminders,
     at_once: int = 1000,
 ) -> Exchange:
     """Send ``messages`` and hand over the replies as they come, until :func:`closing_time`.
@@ -204,17 +210,25 @@ def exchange(
         Client name of a node id.
     patience : Patience
     clock : Clock
+    reminders : Reminders
+        The same for all exchanges of a run: it learns which nodes need it.
     at_once : int
         Replies that may be in memory together before they are handed over, at least 1.
     """
     outgoing = list(messages)
+    reminders.begin(grid)
     sent_at = clock.now()
     accepted = set(grid.push_messages(outgoing))
     # Names by message id, now: a node may be gone from the roster when its reply is read.
     names = {m.metadata.message_id: name_of(m.metadata.dst_node_id) for m in outgoing}
     awaited = {key: name for key, name in names.items() if key in accepted}
     inbox = _Inbox(awaited, receive)
-    _collect(grid, inbox, sent_at, patience, clock, at_once)
+    node_ids = {m.metadata.message_id: m.metadata.dst_node_id for m in outgoing}
+
+    def remind(silence: float, usual: float) -> None:
+        reminders.send(grid, {node_ids[key]: awaited[key] for key in inbox.open}, silence, usual)
+
+    _collect(grid, inbox, sent_at, patience, clock, at_once, remind)
     answered = {awaited[key] for key in inbox.answered}
     return Exchange(
         answered=tuple(sorted(answered)),
@@ -258,7 +272,13 @@ class _Inbox:
 
 
 def _collect(
-    grid: Grid, inbox: _Inbox, sent_at: float, patience: Patience, clock: Clock, at_once: int
+    grid: Grid,
+    inbox: _Inbox,
+    sent_at: float,
+    patience: Patience,
+    clock: Clock,
+    at_once: int,
+    remind: Callable[[float, float], None],
 ) -> None:
     arrivals: list[float] = []
     while inbox.open:
@@ -272,4 +292,8 @@ def _collect(
         end = closing_time(sent_at, arrivals, inbox.usable, inbox.expected, patience)
         if not inbox.open or now >= end:
             break
+        quiet_since = arrivals[-1] if arrivals else sent_at
+        in_grace = end < sent_at + patience.deadline
+        half_of_grace = max((end - quiet_since) / 2, SOONEST)
+        remind(now - quiet_since, half_of_grace if in_grace else patience.reminder)
         clock.sleep(min(poll_delay(now - sent_at), end - now))

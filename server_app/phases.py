@@ -294,6 +294,7 @@ def _ask(
         name_of=federation.roster.name_of,
         patience=Patience.of_a_round(federation.settings.server),
         clock=federation.clock,
+        reminders=federation.roster.reminders,
         at_once=at_once,
         on_failure=lambda reasons: _stop_if_asked(federation, reasons, server_round),
     )

@@ -15,6 +15,7 @@ from common.data import data_spec
 from server_app.admission import error_text
 from server_app.checks import shortened
 from server_app.grid import Clock, Patience, exchange
+from server_app.reminders import Reminders
 
 # Flower's own words for "this node is not there", as opposed to "its ClientApp failed".
 _NODE_IS_GONE = (
@@ -76,7 +77,12 @@ class Answers:
 
 
 def query(
-    grid: Grid, node_ids: Iterable[int], settings: Settings, patience: Patience, clock: Clock
+    grid: Grid,
+    node_ids: Iterable[int],
+    settings: Settings,
+    patience: Patience,
+    clock: Clock,
+    reminders: Reminders,
 ) -> Answers:
     """Ask ``node_ids`` for name, examples per label, device and versions.
 
@@ -97,6 +103,7 @@ def query(
         name_of=_label,
         patience=patience,
         clock=clock,
+        reminders=reminders,
     )
     answers = Answers()
     for label in came.answered:

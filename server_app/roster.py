@@ -12,11 +12,14 @@ from common.config import Settings
 from server_app.admission import explain
 from server_app.grid import Clock, Patience, poll_delay
 from server_app.query import Answers, Client, query
+from server_app.reminders import Reminders
 
 log = logging.getLogger("moonflower")
 
 FIRST_POLL = 0.2
 SAY_SO_EVERY = 10.0
+REMINDER = 30.0
+"""Seconds without an answer after which a node is asked who it is a second time."""
 ASK_AGAIN_AFTER = 10
 """Refreshes (about one per round) after which a node that could not be used is asked again."""
 
@@ -37,9 +40,17 @@ class Roster:
         Those of the start.
     left_out : Iterable[int]
         Nodes that could not be used at the start; they are asked again later.
+    reminders : Reminders, optional
+        Those of the start.
     """
 
-    def __init__(self, clients: Iterable[Client] = (), left_out: Iterable[int] = ()) -> None:
+    def __init__(
+        self,
+        clients: Iterable[Client] = (),
+        left_out: Iterable[int] = (),
+        reminders: Reminders | None = None,
+    ) -> None:
+        self.reminders = reminders or Reminders()
         self._by_name: dict[str, Client] = {}
         self._names: dict[int, str] = {}
         # Nodes whose name belongs to another node that still counts as online.
@@ -119,8 +130,8 @@ class Roster:
         new = online - set(self._names) - set(self._waiting) - set(self._left_out)
         candidates = list(self._waiting.values())
         if new:
-            patience = Patience(settings.server.start_timeout, len(new), 0.0)
-            answers = query(grid, new, settings, patience, clock)
+            patience = Patience(settings.server.start_timeout, len(new), 0.0, REMINDER)
+            answers = query(grid, new, settings, patience, clock, self.reminders)
             self._leave_out(answers)
             candidates += answers.clients
         for client in sorted(candidates, key=lambda client: (client.name, client.node_id)):
@@ -183,10 +194,11 @@ def gather(grid: Grid, settings: Settings, clock: Clock) -> Roster:
         raise StartError(_too_few(len(node_ids), settings))
     log.info("%d nodes are connected; asking who they are", len(node_ids))
     # The first loading of a data set can be slow, so answers have as long as a round.
-    patience = Patience(settings.server.round_deadline, wanted, settings.server.straggler_grace)
-    answers = query(grid, node_ids, settings, patience, clock)
+    server, reminders = settings.server, Reminders()
+    patience = Patience(server.round_deadline, wanted, server.straggler_grace, REMINDER)
+    answers = query(grid, node_ids, settings, patience, clock, reminders)
     _check(answers, settings)
-    return Roster(answers.clients, left_out=answers.errors)
+    return Roster(answers.clients, left_out=answers.errors, reminders=reminders)
 
 
 def _wait_for_nodes(grid: Grid, wanted: int, timeout: float, clock: Clock) -> list[int]:

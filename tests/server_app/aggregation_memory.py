@@ -24,6 +24,7 @@ from common import records
 from server_app.admission import Gate, ModelRules, Rules
 from server_app.attempt import ask
 from server_app.grid import Clock, Patience
+from server_app.reminders import Reminders
 from server_app.spool import MB, Spool
 from tests.in_process.grid import task_identity
 from tests.server_app.toy import reply_content
@@ -109,6 +110,7 @@ def collect(grid: LazyGrid, args: argparse.Namespace) -> list[Message]:
         name_of=lambda node: f"client-{node:04d}",
         patience=Patience(3600.0, 1, 60.0),
         clock=Clock(),
+        reminders=Reminders(),
         at_once=max(1, int(args.in_memory_mb / 4 / args.megabytes)),
         on_failure=lambda reasons: None,
     )

@@ -19,6 +19,7 @@ from server_app.grid import (
     exchange,
     poll_delay,
 )
+from server_app.reminders import Reminders
 from tests.in_process.grid import FakeClock, Fault, InProcessGrid, fails, late, never
 from tests.server_app.toy import named, toy_client_app
 
@@ -68,6 +69,7 @@ def ask(
         name_of=names.__getitem__,
         patience=patience,
         clock=fake.clock(),
+        reminders=Reminders(),
         at_once=at_once,
     )
     return Came(came, replies)
@@ -170,6 +172,7 @@ def test_a_node_that_is_gone_when_the_message_is_sent_is_missing_at_once(fake: F
         name_of=names.__getitem__,
         patience=PATIENT,
         clock=fake.clock(),
+        reminders=Reminders(),
     )
     assert came.missing == ("a",)
     assert came.answered == ("b", "c", "d")
@@ -192,7 +195,7 @@ def test_a_second_reply_to_one_message_is_dropped(fake: FakeClock) -> None:
 def test_what_was_not_answered_in_time_is_named_by_its_message(fake: FakeClock) -> None:
     grid = grid_of(fake, [Fault(0, never)])
     came = ask(grid, fake)
-    (message_id,) = [
+    message_id, _reminder = [
         message.metadata.message_id
         for message in grid.sent
         if grid.nodes[message.metadata.dst_node_id][1]["name"] == "a"
@@ -231,6 +234,7 @@ def test_a_reply_is_let_go_once_it_is_handed_over(fake: FakeClock) -> None:
         name_of=names.__getitem__,
         patience=PATIENT,
         clock=fake.clock(),
+        reminders=Reminders(),
         at_once=1,
     )
     assert len(handed) == 4

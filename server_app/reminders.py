@@ -1,0 +1,100 @@
+"""Second messages to nodes that owe a reply.
+
+A SuperNode of flwr 1.42 sends replies only right after it received a message, and waits for one
+reply then. If a run ends (its ServerApp was killed, say) while the SuperNode is receiving a message
+of it, the message is handled all the same, and from then on one reply too many is waiting: every
+reply stays on the node until the next message comes, until the SuperNode is restarted. To the
+server such a node is silent, though it works; any further message makes it send what it has.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from common import records
+
+log = logging.getLogger("moonflower")
+
+SOONEST = 5.0
+"""Seconds of silence before any reminder; so long for a node known to hold back its replies."""
+
+
+class Reminders:
+    """Queries whose answers are thrown away: they only make a node send what it has.
+
+    One at a time per node, so that a node that is merely slow gets one in all.
+    """
+
+    def __init__(self) -> None:
+        # Node and name by the id of a reminder that is not answered yet.
+        self._out: dict[str, tuple[int, str]] = {}
+        self._behind: set[int] = set()
+        self._sent: Counter[int] = Counter()
+
+    def begin(self, grid: Grid) -> None:
+        """Prepare for an exchange.
+
+        Whoever has not answered a reminder of the last exchange is taken for a node that holds
+        back its replies: others answer within the time of a process start.
+        """
+        self._throw_away_answers(grid)
+        behind = dict(self._out.values())
+        for node_id in set(behind) - self._behind:
+            log.warning(
+                "%s sends each reply only when the next message comes, a fault of flwr 1.42; it "
+                "is reminded in every round, which takes some seconds, until its SuperNode is "
+                "restarted",
+                behind[node_id],
+            )
+        self._behind = set(behind)
+        self._sent.clear()
+
+    def delay(self, node_id: int, usual: float) -> float:
+        """Return the seconds of silence after which the node's next reminder is due.
+
+        Each further one in the same exchange waits twice as long as the one before.
+        """
+        first = min(usual, SOONEST) if node_id in self._behind else usual
+        return first * 2.0 ** self._sent[node_id]
+
+    def send(self, grid: Grid, owing: Mapping[int, str], silence: float, usual: float) -> None:
+        """Remind those of ``owing`` for whom it is time.
+
+        Parameters
+        ----------
+        grid : Grid
+        owing : Mapping[int, str]
+            Names by node id.
+        silence : float
+            Seconds since the last reply of anyone, or since the sending.
+        usual : float
+            Seconds of silence after which a node is reminded for the first time.
+        """
+        self._throw_away_answers(grid)
+        waiting = {node_id for node_id, _ in self._out.values()}
+        due = [
+            node_id
+            for node_id in owing
+            if node_id not in waiting and silence >= self.delay(node_id, usual)
+        ]
+        messages = [Message(RecordDict(), node_id, records.QUERY) for node_id in due]
+        accepted = set(grid.push_messages(messages)) if messages else set()
+        for message in messages:
+            key, node_id = message.metadata.message_id, message.metadata.dst_node_id
+            self._sent[node_id] += 1
+            if key in accepted:
+                self._out[key] = (node_id, owing[node_id])
+        if due:
+            log.info("reminding %s", ", ".join(sorted(owing[node_id] for node_id in due)))
+
+    def _throw_away_answers(self, grid: Grid) -> None:
+        if not self._out:
+            return
+        # An error counts too: the node is gone, or the reminder was.
+        for answer in grid.pull_messages(list(self._out)):
+            self._out.pop(answer.metadata.reply_to_message_id, None)
