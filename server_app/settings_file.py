@@ -51,17 +51,20 @@ def note_resumption(
     OSError
         The disk is full, read-only or failing.
     ResumeError
-        The file is damaged.
+        The file is damaged, or clients have other shares of the data set than before.
     """
     if not (folder / SETTINGS_FILE).exists():
         write_settings(folder, settings, experiment_id, clients)
         return
     facts = read_settings(folder)
+    then = {str(each["name"]): each for each in facts.get("clients", [])}
+    now = {client.name: _describe(client) for client in clients}
+    _compare(then, now, settings)
     resumed = {"time": _now(), "versions": versions()}
     facts |= {
         "id": experiment_id,
         "settings": settings.model_dump(by_alias=True),
-        "clients": [_describe(client) for client in clients],
+        "clients": list((then | now).values()),
         "resumed": [*facts.get("resumed", []), resumed],
     }
     write_json(folder / SETTINGS_FILE, facts)
@@ -117,6 +120,36 @@ def warn_of_versions(then: Mapping[str, str]) -> None:
             "bits: %s",
             ", ".join(changed),
         )
+
+
+def _compare(
+    then: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]], settings: Settings
+) -> None:
+    """Refuse another division of a data set; warn of other data of a site, and of who is away."""
+    away = sorted(then.keys() - now.keys())
+    if away:
+        log.warning(
+            "the experiment goes on without %s, so results differ from those of a run that was "
+            "never interrupted, unless they come back before they are needed",
+            ", ".join(away),
+        )
+    changed = [
+        f"  {name}: {sum(then[name]['examples-per-label'])} examples then, "
+        f"{sum(now[name]['examples-per-label'])} now"
+        for name in sorted(then.keys() & now.keys())
+        if then[name]["examples-per-label"] != now[name]["examples-per-label"]
+    ]
+    if not changed:
+        return
+    listed = "clients have other examples per label than before:\n" + "\n".join(changed)
+    if settings.data.is_site_data:
+        log.warning("%s", listed)
+        return
+    raise ResumeError(
+        f"{listed}\nTheir shares come from the data set, the seed and the number of partitions: "
+        "resume with as many simulated clients (or num-partitions) and the same data as before, "
+        "or start another experiment"
+    )
 
 
 def _now() -> str:

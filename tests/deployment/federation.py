@@ -202,8 +202,11 @@ class Deployment:
         assert group.process is not None
         return int(group.process.returncode)
 
-    def submit(self, settings: Mapping[str, Any], prefix: Prefix = ()) -> Run:
-        """Start ``flwr run`` on the server; the experiment's name must be among the settings."""
+    def submit(self, settings: Mapping[str, Any], prefix: Prefix = (), app: Path = ROOT) -> Run:
+        """Start ``flwr run`` on the server; the experiment's name must be among the settings.
+
+        Of another ``app``, only what it prints can be read.
+        """
         name = str(settings["experiment"])
         group = self._group(f"run-{name}")
         toml = self.folder / f"run-{name}.toml"
@@ -213,7 +216,9 @@ class Deployment:
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "PYTHONUNBUFFERED": "1",
         }
-        command = ["flwr", "run", str(ROOT), CONNECTION, "--stream", "-c", str(toml)]
+        command = ["flwr", "run", str(app), CONNECTION, "--stream"]
+        # An app refuses settings that it does not have.
+        command += ["-c", str(toml)] if app == ROOT else []
         group.start([*prefix, *command], env)
         return Run(group, self.state / "output" / name)
 

@@ -254,6 +254,15 @@ class TestRefusals:
         assert str(why.value).endswith(PERMANENT)
         assert contents(folder) == before
 
+    def test_another_number_of_simulated_clients(self, tmp_path: Path) -> None:
+        folder = run_in_process(settings("fedavg", **{"num-rounds": 1}), 2, tmp_path)
+        before = contents(folder)
+        with pytest.raises(ResumeError, match=r"client-0000: \d+ examples then, \d+ now") as why:
+            run_in_process(settings("fedavg", resume=True), 3, tmp_path)
+        assert "num-partitions" in str(why.value)
+        assert str(why.value).endswith(PERMANENT)
+        assert contents(folder) == before
+
     def test_a_checkpoint_of_another_version_with_another_model(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

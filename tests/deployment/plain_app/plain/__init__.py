@@ -1,0 +1,1 @@
+"""An app of the size of Flower's PyTorch quickstart, to compare with."""
