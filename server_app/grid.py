@@ -229,6 +229,7 @@ def exchange(
         reminders.send(grid, {node_ids[key]: awaited[key] for key in inbox.open}, silence, usual)
 
     _collect(grid, inbox, sent_at, patience, clock, at_once, remind)
+    reminders.end(node_ids[key] for key in inbox.open)
     answered = {awaited[key] for key in inbox.answered}
     return Exchange(
         answered=tuple(sorted(answered)),

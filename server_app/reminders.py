@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -34,16 +34,17 @@ class Reminders:
         # Node and name by the id of a reminder that is not answered yet.
         self._out: dict[str, tuple[int, str]] = {}
         self._behind: set[int] = set()
+        self._silent: set[int] = set()
         self._sent: Counter[int] = Counter()
 
     def begin(self, grid: Grid) -> None:
         """Prepare for an exchange.
 
-        Whoever has not answered a reminder of the last exchange is taken for a node that holds
-        back its replies: others answer within the time of a process start.
+        A node that answered in the last one, though not the reminder it got there, is taken for
+        one that holds back its replies: others answer within the time of a process start.
         """
         self._throw_away_answers(grid)
-        behind = dict(self._out.values())
+        behind = {node: name for node, name in self._out.values() if node not in self._silent}
         for node_id in set(behind) - self._behind:
             log.warning(
                 "%s sends each reply only when the next message comes, a fault of flwr 1.42; it "
@@ -52,7 +53,12 @@ class Reminders:
                 behind[node_id],
             )
         self._behind = set(behind)
+        self._silent.clear()
         self._sent.clear()
+
+    def end(self, silent: Iterable[int]) -> None:
+        """Note the nodes that did not answer in this exchange: nothing is known about them."""
+        self._silent = set(silent)
 
     def delay(self, node_id: int, usual: float) -> float:
         """Return the seconds of silence after which the node's next reminder is due.

@@ -123,6 +123,16 @@ def test_reminders_to_a_dead_node_end_with_the_exchange(fake: FakeClock) -> None
     assert len(to_b) == 2, "one message, one reminder that was never answered"
 
 
+def test_a_node_that_died_is_not_said_to_hold_back_replies(
+    fake: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid, reminders = grid_of(fake, (), [Fault(1, never)]), Reminders()
+    with caplog.at_level(logging.WARNING, "moonflower"):
+        for _ in range(3):
+            assert ask(grid, fake, reminders).missing == ("b",)
+    assert caplog.messages == []
+
+
 def test_each_further_reminder_waits_twice_as_long() -> None:
     reminders, grid = Reminders(), InProcessGrid(toy_client_app(), named("a"))
     (node_id,) = grid.get_node_ids()
