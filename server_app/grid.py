@@ -38,8 +38,8 @@ class Patience:
     min_replies : int
         Usable replies, at least 1.
     reminder : float
-        Seconds without any reply after which those who owe one are reminded, though it is too
-        early for the grace. In the grace they are, in any case, when half of it is over.
+        Seconds without any reply after which those who owe one are reminded, though not even half
+        of the replies are in. Once they are, it is done when half of the grace is over.
     """
 
     deadline: float
@@ -168,11 +168,19 @@ def closing_time(
     patience : Patience
     """
     end = sent_at + patience.deadline
-    if len(arrivals) < max(1, math.ceil(expected / 2)) or usable < patience.min_replies:
+    if not _half_are_in(arrivals, expected) or usable < patience.min_replies:
         return end
+    return min(end, arrivals[-1] + _grace(sent_at, arrivals, patience))
+
+
+def _half_are_in(arrivals: Sequence[float], expected: int) -> bool:
+    return len(arrivals) >= max(1, math.ceil(expected / 2))
+
+
+def _grace(sent_at: float, arrivals: Sequence[float], patience: Patience) -> float:
     moments = [sent_at, *arrivals]
     longest_gap = max(after - before for before, after in zip(moments, arrivals, strict=False))
-    return min(end, arrivals[-1] + max(patience.straggler_grace, 2 * longest_gap))
+    return max(patience.straggler_grace, 2 * longest_gap)
 
 
 def in_groups(keys: Sequence[str], size: int) -> Iterator[list[str]]:
@@ -293,8 +301,8 @@ def _collect(
         end = closing_time(sent_at, arrivals, inbox.usable, inbox.expected, patience)
         if not inbox.open or now >= end:
             break
-        quiet_since = arrivals[-1] if arrivals else sent_at
-        in_grace = end < sent_at + patience.deadline
-        half_of_grace = max((end - quiet_since) / 2, SOONEST)
-        remind(now - quiet_since, half_of_grace if in_grace else patience.reminder)
+        usual = patience.reminder
+        if _half_are_in(arrivals, inbox.expected):
+            usual = max(_grace(sent_at, arrivals, patience) / 2, SOONEST)
+        remind(now - (arrivals[-1] if arrivals else sent_at), usual)
         clock.sleep(min(poll_delay(now - sent_at), end - now))

@@ -31,9 +31,10 @@ class Reminders:
     """
 
     def __init__(self) -> None:
-        # Node and name by the id of a reminder that is not answered yet.
-        self._out: dict[str, tuple[int, str]] = {}
+        # Nodes by the id of a reminder that is not answered yet.
+        self._out: dict[str, int] = {}
         self._behind: set[int] = set()
+        self._told: set[int] = set()
         self._silent: set[int] = set()
         self._sent: Counter[int] = Counter()
 
@@ -44,15 +45,8 @@ class Reminders:
         one that holds back its replies: others answer within the time of a process start.
         """
         self._throw_away_answers(grid)
-        behind = {node: name for node, name in self._out.values() if node not in self._silent}
-        for node_id in set(behind) - self._behind:
-            log.warning(
-                "%s sends each reply only when the next message comes, a fault of flwr 1.42; it "
-                "is reminded in every round, which takes some seconds, until its SuperNode is "
-                "restarted",
-                behind[node_id],
-            )
-        self._behind = set(behind)
+        self._behind = set(self._out.values()) - self._silent
+        self._told &= self._behind
         self._silent.clear()
         self._sent.clear()
 
@@ -82,19 +76,27 @@ class Reminders:
             Seconds of silence after which a node is reminded for the first time.
         """
         self._throw_away_answers(grid)
-        waiting = {node_id for node_id, _ in self._out.values()}
+        waiting = set(self._out.values())
         due = [
             node_id
             for node_id in owing
             if node_id not in waiting and silence >= self.delay(node_id, usual)
         ]
+        for node_id in set(due) & self._behind - self._told:
+            self._told.add(node_id)
+            log.warning(
+                "%s sends each reply only when the next message comes, a fault of flwr 1.42; it "
+                "is reminded in every round, which takes some seconds, until its SuperNode is "
+                "restarted",
+                owing[node_id],
+            )
         messages = [Message(RecordDict(), node_id, records.QUERY) for node_id in due]
         accepted = set(grid.push_messages(messages)) if messages else set()
         for message in messages:
             key, node_id = message.metadata.message_id, message.metadata.dst_node_id
             self._sent[node_id] += 1
             if key in accepted:
-                self._out[key] = (node_id, owing[node_id])
+                self._out[key] = node_id
         if due:
             log.info("reminding %s", ", ".join(sorted(owing[node_id] for node_id in due)))
 

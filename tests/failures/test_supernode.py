@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,6 +96,25 @@ def test_a_run_whose_nodes_are_all_gone_goes_on_when_they_are_back(
     federation.start_node(1)
     record_property("seconds", run.wait_for_round(2))
     run.wait()
+    assert differences(run.final(), undisturbed) == []
+
+
+def test_a_node_that_holds_back_its_replies_is_reminded_and_costs_no_round(
+    make_federation: MakeFederation,
+    undisturbed: dict[str, Tensor],
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    federation, app = make_federation(), make_app(tmp_path / "app")
+    federation.start_superlink()
+    federation.start_node(0)
+    federation.start_node(1, prefix=(sys.executable, "-m", "tests.failures.one_behind"))
+    federation.wait_for_nodes(2)
+    run = federation.submit(app.folder, {**SETTINGS, "experiment": "held-back"})
+    record_property("seconds", run.wait_for_round(1))
+    run.wait()
+    assert "client-0001 sends each reply only when the next message comes" in run.log
+    assert [len(line["participants"]) for line in run.lines()] == [2, 2, 2]
     assert differences(run.final(), undisturbed) == []
 
 

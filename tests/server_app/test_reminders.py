@@ -102,14 +102,22 @@ def test_all_nodes_behind_are_found_out_at_the_start(fake: FakeClock) -> None:
     assert first_round.seconds == pytest.approx(SOONEST, rel=0.25)
 
 
+def test_a_round_that_wants_everybody_reminds_too(fake: FakeClock) -> None:
+    wants_all = Patience(deadline=1000.0, min_replies=4, straggler_grace=GRACE)
+    came = ask(grid_of(fake, ("b",), []), fake, Reminders(), wants_all)
+    assert came.missing == ()
+    assert came.seconds == pytest.approx(GRACE / 2, rel=0.25)
+
+
 def test_a_slow_node_gets_one_reminder_in_all(fake: FakeClock) -> None:
+    # The reminder waits on the node until the message before it is answered, and longer.
     grid = grid_of(fake, (), [Fault(0, late(500.0))])
     came = ask(grid, fake, Reminders(), EARLY)
     assert came.missing == ()
     assert len(grid.sent) == 4 + 1
 
 
-def test_a_round_does_not_remind_before_the_grace(fake: FakeClock) -> None:
+def test_a_round_does_not_remind_before_half_are_in(fake: FakeClock) -> None:
     grid = grid_of(fake, (), [Fault(n, late(500.0)) for n in range(3)])
     came = ask(grid, fake, Reminders())
     assert came.missing == ()
