@@ -16,8 +16,8 @@ from common.data import DataError, ExampleSet, data_spec, load_server_test_set
 from common.models import SplitModel, build_model
 from common.node import Folders, choose_device
 from server_app.checkpoint import Checkpoint
+from server_app.clock import Clock
 from server_app.errors import PERMANENT, OutputError, ResumeError
-from server_app.grid import Clock
 from server_app.loop import run_rounds, why_over
 from server_app.phases import ClientFailedError, DivergedError, Federation, RoundFailedError
 from server_app.report import describe_accuracy

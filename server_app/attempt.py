@@ -9,7 +9,8 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from server_app.admission import Gate
-from server_app.grid import Clock, Exchange, Patience, exchange
+from server_app.clock import Clock
+from server_app.grid import Exchange, Patience, exchange
 from server_app.reminders import Reminders
 from server_app.report import Participation, Updates
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,18 +12,11 @@ from flwr.supercore.run import Run
 
 from common import records
 from common.config import ServerSettings
+from server_app.clock import Clock
 from server_app.reminders import SOONEST, Reminders
 
 FIRST_POLL = 0.05
 SLOWEST_POLL = 3.0
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Time as the server sees it; tests put a fake one here."""
-
-    now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
 
 
 @dataclass(frozen=True)
@@ -224,7 +216,7 @@ def exchange(
         Replies that may be in memory together before they are handed over, at least 1.
     """
     outgoing = list(messages)
-    reminders.begin(grid)
+    reminders.begin(grid, clock)
     sent_at = clock.now()
     accepted = set(grid.push_messages(outgoing))
     # Names by message id, now: a node may be gone from the roster when its reply is read.
@@ -237,7 +229,7 @@ def exchange(
         reminders.send(grid, {node_ids[key]: awaited[key] for key in inbox.open}, silence, usual)
 
     _collect(grid, inbox, sent_at, patience, clock, at_once, remind)
-    reminders.end(node_ids[key] for key in inbox.open)
+    reminders.end((node_ids[key] for key in inbox.answered), (node_ids[key] for key in inbox.open))
     answered = {awaited[key] for key in inbox.answered}
     return Exchange(
         answered=tuple(sorted(answered)),

@@ -22,8 +22,9 @@ from common.models import SplitModel
 from server_app.admission import Gate, explain
 from server_app.attempt import Attempt, ask
 from server_app.checks import update_norm
+from server_app.clock import Clock
 from server_app.evaluation import Summary, counts_of, summarise_clients
-from server_app.grid import Clock, Patience, SelectedGrid
+from server_app.grid import Patience, SelectedGrid
 from server_app.history import recently_failed
 from server_app.late import LateReplies
 from server_app.roster import Roster

@@ -14,7 +14,8 @@ from common.config import Settings, SettingsError, check_name
 from common.data import data_spec
 from server_app.admission import error_text
 from server_app.checks import shortened
-from server_app.grid import Clock, Patience, exchange
+from server_app.clock import Clock
+from server_app.grid import Patience, exchange
 from server_app.reminders import Reminders
 
 # Flower's own words for "this node is not there", as opposed to "its ClientApp failed".

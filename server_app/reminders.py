@@ -17,11 +17,19 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from common import records
+from server_app.clock import Clock
 
 log = logging.getLogger("moonflower")
 
 SOONEST = 5.0
 """Seconds of silence before any reminder; so long for a node known to hold back its replies."""
+
+PROBE = 15.0
+"""Seconds in which a node answers a reminder, unless it holds back its answers: it starts one
+process."""
+
+KNOWN_FOR = 20
+"""Exchanges after which it is found out anew whether a node holds back its replies."""
 
 
 class Reminders:
@@ -33,26 +41,38 @@ class Reminders:
     def __init__(self) -> None:
         # Nodes by the id of a reminder that is not answered yet.
         self._out: dict[str, int] = {}
-        self._behind: set[int] = set()
+        # For how many more exchanges a node is taken for one that holds back its replies.
+        self._behind: dict[int, int] = {}
         self._told: set[int] = set()
         self._silent: set[int] = set()
         self._sent: Counter[int] = Counter()
 
-    def begin(self, grid: Grid) -> None:
-        """Prepare for an exchange.
+    def begin(self, grid: Grid, clock: Clock) -> None:
+        """Prepare for an exchange, and find out who holds back replies.
 
-        A node that answered in the last one, though not the reminder it got there, is taken for
-        one that holds back its replies: others answer within the time of a process start.
+        That is a node which answered in the last exchange, but does not answer the reminder it
+        got there, though nothing else is asked of it; for that it gets :data:`PROBE` seconds.
         """
         self._throw_away_answers(grid)
-        self._behind = set(self._out.values()) - self._silent
-        self._told &= self._behind
+        self._behind = {node: left - 1 for node, left in self._behind.items() if left > 1}
+        end = clock.now() + PROBE
+        while (doubtful := self._doubtful()) and clock.now() < end:
+            clock.sleep(1.0)
+            self._throw_away_answers(grid)
+        self._behind |= dict.fromkeys(doubtful, KNOWN_FOR)
         self._silent.clear()
         self._sent.clear()
 
-    def end(self, silent: Iterable[int]) -> None:
-        """Note the nodes that did not answer in this exchange: nothing is known about them."""
+    def _doubtful(self) -> set[int]:
+        return set(self._out.values()) - self._silent - self._behind.keys()
+
+    def end(self, answered: Iterable[int], silent: Iterable[int]) -> None:
+        """Note which nodes answered in this exchange, and which did not."""
         self._silent = set(silent)
+        for node_id in answered:
+            if not self._sent[node_id]:
+                self._behind.pop(node_id, None)
+                self._told.discard(node_id)
 
     def delay(self, node_id: int, usual: float) -> float:
         """Return the seconds of silence after which the node's next reminder is due.
@@ -82,7 +102,7 @@ class Reminders:
             for node_id in owing
             if node_id not in waiting and silence >= self.delay(node_id, usual)
         ]
-        for node_id in set(due) & self._behind - self._told:
+        for node_id in (set(due) & self._behind.keys()) - self._told:
             self._told.add(node_id)
             log.warning(
                 "%s sends each reply only when the next message comes, a fault of flwr 1.42; it "

@@ -10,7 +10,8 @@ from flwr.serverapp import Grid
 
 from common.config import Settings
 from server_app.admission import explain
-from server_app.grid import Clock, Patience, poll_delay
+from server_app.clock import Clock
+from server_app.grid import Patience, poll_delay
 from server_app.query import Answers, Client, query
 from server_app.reminders import Reminders
 

@@ -23,7 +23,8 @@ from flwr.serverapp.strategy import FedAvg, FedMedian, FedTrimmedAvg, MultiKrum
 from common import records
 from server_app.admission import Gate, ModelRules, Rules
 from server_app.attempt import ask
-from server_app.grid import Clock, Patience
+from server_app.clock import Clock
+from server_app.grid import Patience
 from server_app.reminders import Reminders
 from server_app.spool import MB, Spool
 from tests.in_process.grid import task_identity

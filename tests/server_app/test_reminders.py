@@ -75,9 +75,20 @@ def test_once_known_it_is_reminded_soon_and_said_once(
         seconds = [ask(grid, fake, reminders, patience).seconds for _ in range(4)]
     assert seconds[0] == pytest.approx(30.0, rel=0.25)
     assert all(each == pytest.approx(SOONEST, rel=0.25) for each in seconds[1:])
-    said = [record.getMessage() for record in caplog.records if "flwr 1.42" in record.getMessage()]
+    said = [each for each in caplog.messages if "flwr 1.42" in each]
     assert len(said) == 1
     assert said[0].startswith("b sends each reply only when the next message comes")
+
+
+def test_a_slow_node_is_not_taken_for_one_that_holds_back(
+    fake: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    # It answers its reminder by itself, some seconds after the message before it.
+    grid, reminders = grid_of(fake, (), [Fault(1, late(7.0))]), Reminders()
+    with caplog.at_level(logging.WARNING, "moonflower"):
+        seconds = [ask(grid, fake, reminders).seconds for _ in range(3)]
+    assert all(each == pytest.approx(7.0, rel=0.1) for each in seconds)
+    assert caplog.messages == []
 
 
 def test_a_restarted_node_is_no_longer_reminded(fake: FakeClock) -> None:
