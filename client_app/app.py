@@ -13,14 +13,15 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from client_app.evaluation import evaluate
+from client_app.local_model import build_local_model, local_model_settings
 from client_app.optimizer import build_optimizer
 from client_app.state import ClientState
 from client_app.terms import Instruction, Term, build_terms
 from client_app.training import train
 from common import logs, records
 from common.config import Settings, SettingsError, parse_settings
-from common.data import ClientData, DataError, TrainBatches, data_spec, load_client_data
-from common.models import SplitModel, build_model
+from common.data import ClientData, DataError, TrainBatches, load_client_data
+from common.models import SplitModel, private_names
 from common.node import Node
 from common.seeding import torch_generator
 
@@ -48,6 +49,7 @@ def on_query(message: Message, context: Context) -> Message:
         node = Node.from_config(context.node_config)
         answer[records.CLIENT_NAME] = node.name
         settings = parse_settings(context.run_config)
+        local_model_settings(settings, node)
         data = load_client_data(settings, node)
         answer[records.CLIENT_LABELS] = data.label_counts.tolist()
         answer[records.CLIENT_DEVICE] = str(node.device)
@@ -94,7 +96,7 @@ def on_train(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def on_evaluate(message: Message, context: Context) -> Message:
-    """Evaluate the global model on this client's evaluation examples."""
+    """Evaluate the global model, with this client's own parts, on its evaluation examples."""
     client = _Client.open(message, context)
     model = client.load_model(before=client.server_round + 1)
     metrics = evaluate(model, client.data.evaluation)
@@ -148,17 +150,13 @@ class _Client:
             state=self.state,
         )
 
-    @property
-    def _buffers_are_local(self) -> bool:
-        return self.settings.model.batch_norm_buffers == "local"
-
     def load_model(self, before: int) -> SplitModel:
-        """Return the global model, with this client's own buffers where they stay local."""
-        model = build_model(self.settings.model, data_spec(self.settings.data), self.settings.seed)
+        """Return the global model, with what is private to this client from its own disk."""
+        model = build_local_model(self.settings, self.node)
         state = model.state_dict()
-        if self._buffers_are_local:
+        if private := private_names(model, self.settings.model):
             for own in self.state.newest_before(before, 1, like=state):
-                state |= {name: own[name] for name in model.buffer_names()}
+                state |= {name: own[name] for name in private}
         state |= records.to_tensors(self.message.content.array_records[records.ARRAYS])
         model.load_state_dict(state)
         return model.to(self.node.device)
@@ -178,12 +176,13 @@ class _Client:
         )
 
     def keep(self, model: SplitModel, terms: list[Term]) -> None:
-        """Keep the local model on disk, if a term or local buffers will ask for it.
+        """Keep the local model on disk, if a term or a private part of it will ask for it.
 
         One that has diverged is not kept: the server refuses it, and what it would do to the
         rounds from now on would never end.
         """
-        wanted = max([int(self._buffers_are_local), *(term.models_kept for term in terms)])
+        has_private = bool(private_names(model, self.settings.model))
+        wanted = max([int(has_private), *(term.models_kept for term in terms)])
         if wanted and not _is_finite(model):
             log.warning(
                 "round %d: the local model holds NaN or infinity and is not kept; the one of the "

@@ -85,6 +85,10 @@ class Node:
         The share of a simulated client; ``None`` for a site with data of its own.
     device : torch.device
         ``device`` of the node config or ``MOONFLOWER_DEVICE``, else CUDA where there is one.
+    folders : Folders
+    model_name : str
+        ``model-name`` of the node config or ``MOONFLOWER_MODEL_NAME``: the model whose encoder
+        this client trains where only the predictor is shared. Empty: the run's ``model.name``.
     """
 
     name: str
@@ -92,6 +96,7 @@ class Node:
     num_partitions: int | None
     device: torch.device
     folders: Folders
+    model_name: str = ""
 
     @classmethod
     def from_config(cls, node_config: Mapping[str, object]) -> Node:
@@ -120,6 +125,9 @@ class Node:
             num_partitions=num_partitions,
             device=choose_device(str(node_config.get("device") or "")),
             folders=Folders.find(node_config),
+            model_name=str(
+                node_config.get("model-name") or os.environ.get("MOONFLOWER_MODEL_NAME") or ""
+            ),
         )
 
 

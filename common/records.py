@@ -18,7 +18,7 @@ from flwr.app import (
 )
 
 from common.config import ModelSettings
-from common.models import SplitModel
+from common.models import SplitModel, private_names
 
 Record = TypeVar("Record", ArrayRecord, MetricRecord, ConfigRecord)
 
@@ -88,12 +88,9 @@ def to_tensors(arrays: ArrayRecord) -> dict[str, torch.Tensor]:
 
 
 def shared_state(model: SplitModel, settings: ModelSettings) -> dict[str, torch.Tensor]:
-    """Return the part of the state dict that travels: all, or all but local buffers."""
-    state = model.state_dict()
-    if settings.batch_norm_buffers == "averaged":
-        return state
-    local = model.buffer_names()
-    return {name: tensor for name, tensor in state.items() if name not in local}
+    """Return the part of the state dict that travels: all but what is private to a client."""
+    private = private_names(model, settings)
+    return {name: tensor for name, tensor in model.state_dict().items() if name not in private}
 
 
 def like(arrays: ArrayRecord, reference: ArrayRecord) -> ArrayRecord:

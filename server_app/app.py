@@ -13,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from common import logs, records
 from common.config import Settings, SettingsError, parse_settings
 from common.data import DataError, ExampleSet, data_spec, load_server_test_set
-from common.models import SplitModel, build_model
+from common.models import SplitModel, build_model, private_names
 from common.node import Folders, choose_device
 from server_app.checkpoint import Checkpoint
 from server_app.clock import Clock
@@ -101,6 +101,7 @@ def _serve(grid: Grid, context: Context, clock: Clock) -> Path:
         torch.set_num_threads(settings.train.cpu_threads)
         device = choose_device()
         model = build_model(settings.model, spec, settings.seed).to(device)
+        _check_protocol(settings, model)
         if checkpoint and _restored(tracker, checkpoint, model, settings):
             return tracker.folder
         test_set = _test_set(settings, folders, device, model)
@@ -145,16 +146,31 @@ def _restored(
     return True
 
 
+def _check_protocol(settings: Settings, model: SplitModel) -> None:
+    averaged = model.buffer_names() - private_names(model, settings.model)
+    if settings.data.client_test == "official" and averaged:
+        raise SettingsError(
+            "data.client-test='official' evaluates every client with BatchNorm statistics of its "
+            "own, and model.batch-norm-buffers='averaged' leaves it none: set 'local', or take "
+            "model.norm='group', or evaluate with 'validation' or 'global'"
+        )
+
+
 def _test_set(
     settings: Settings, folders: Folders, device: torch.device, model: SplitModel
 ) -> ExampleSet | None:
     """Return the server's test set, or None where the global model can't be evaluated here."""
-    shared = records.shared_state(model, settings.model)
-    if set(shared) != set(model.state_dict()):
+    if private_names(model, settings.model):
+        stays = (
+            "the encoders stay with the clients (model.sharing is predictor)"
+            if settings.model.sharing == "predictor"
+            else "BatchNorm's running statistics stay with the clients (model.batch-norm-buffers "
+            "is local)"
+        )
         log.info(
-            "BatchNorm's running statistics stay with the clients (model.batch-norm-buffers is "
-            "local), so the server can't evaluate the global model; the best round is chosen by "
-            "the clients' mean accuracy"
+            "%s, so the server can't evaluate the global model; the best round is chosen by the "
+            "clients' mean accuracy",
+            stays,
         )
         return None
     test_set = load_server_test_set(settings, folders, device)

@@ -275,7 +275,7 @@ class Tracker:
     def _best_on_disk(self) -> Best | None:
         try:
             # Loaded, not only looked at: its weights may be damaged.
-            load_model(self.folder / BEST, allow_local_buffers=True)
+            load_model(self.folder / BEST, allow_private_parts=True)
             facts = load_facts(self.folder / BEST)
             return Best(facts["round"], facts["criterion"], facts["accuracy"])
         except (SavedModelError, KeyError):

@@ -24,19 +24,28 @@ def squared_distance(parameters: Iterable[Tensor], global_parameters: Iterable[T
 
 
 class Proximal:
-    """``mu/2 * ||w - w_global||^2`` (Eq. 2), over the parameters; buffers are no part of it."""
+    """``mu/2 * ||w - w_global||^2`` (Eq. 2), over the shared parameters; buffers are no part of it.
+
+    Parameters
+    ----------
+    only_predictor : bool
+        The encoder is not shared (``model.sharing``): it has no global weights to be near to.
+    """
 
     name = "fedprox"
     models_kept = 0
 
+    def __init__(self, *, only_predictor: bool = False) -> None:
+        self._only_predictor = only_predictor
+
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """Remember the global weights."""
         self._mu = float(instruction.config[records.FEDPROX_MU])  # type: ignore[arg-type]
-        self._global = [parameter.detach().clone() for parameter in model.parameters()]
+        self._global = [parameter.detach().clone() for parameter in self._shared(model)]
 
     def penalty(self, step: Step) -> Tensor:
         """Return ``mu/2 * ||w - w_global||^2``."""
-        return self._mu / 2 * squared_distance(step.model.parameters(), self._global)
+        return self._mu / 2 * squared_distance(self._shared(step.model), self._global)
 
     def metrics(self) -> Mapping[str, Tensor]:
         """Return nothing beyond the penalty itself."""
@@ -45,3 +54,6 @@ class Proximal:
     def end(self, model: SplitModel) -> RecordDict:
         """Add nothing to the reply."""
         return RecordDict()
+
+    def _shared(self, model: SplitModel) -> Iterable[Tensor]:
+        return (model.predictor if self._only_predictor else model).parameters()

@@ -61,6 +61,17 @@ class Settings(Table):
             )
         return value
 
+    @field_validator("model")
+    @classmethod
+    def _moon_shares_the_encoder(cls, value: ModelSettings, info: ValidationInfo) -> ModelSettings:
+        if value.sharing == "predictor" and "moon" in info.data.get("algorithm", "").split("+"):
+            raise ValueError(
+                "sharing = 'predictor' can't go with algorithm 'moon': MOON contrasts with the "
+                "global model's representation, and without a global encoder there is none. Use "
+                "model.sharing='all', or fedavg, fedprox or fedgen"
+            )
+        return value
+
     @field_validator("experiment")
     @classmethod
     def _folder_name(cls, value: str) -> str:

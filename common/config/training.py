@@ -45,9 +45,10 @@ class DataSettings(Table):
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
         description="Part of its examples that a client keeps for validation."
     )
-    client_test: Literal["validation", "whole-test-set", "held-labels"] = Field(
-        description="What a client evaluates on: its validation split, the whole test set (FedGen "
-        "paper), or a share of the test examples whose labels it holds (FedGen's code)."
+    client_test: Literal["validation", "global", "official"] = Field(
+        description="Evaluation protocol of the clients: `validation`, each its own validation "
+        "split; `global`, the whole test set (FedGen paper); `official`, each its own share of the "
+        "test examples whose labels it holds, with its own BatchNorm statistics (FedGen's code)."
     )
     augmentation: Literal["none", "crop-flip"] = Field(
         description="Training-time augmentation, on the device: reflection-padded random crop and "
@@ -133,6 +134,11 @@ class ModelSettings(Table):
     projection_dim: Annotated[Whole, Field(ge=0, le=65536)] = Field(
         description="Size of MOON's projection head at the end of the encoder (the papers use "
         "256). 0: no head."
+    )
+    sharing: Literal["all", "predictor"] = Field(
+        description="What of the model is trained together: all of it, or only the predictor "
+        "(FedGen paper, Table 4). Then each client's encoder stays on its disk, and a node may "
+        "choose another model of the same latent size (`model-name` in its node config)."
     )
     batch_norm_buffers: Literal["averaged", "local"] = Field(
         description="Whether BatchNorm's running statistics are averaged like weights, or never "

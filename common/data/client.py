@@ -141,7 +141,7 @@ def _test_examples(
             "'folder'), or set data.client-test='validation'"
         )
     rows = np.arange(len(test.arrays.y))
-    if data.client_test == "held-labels":
+    if data.client_test == "official":
         labels = train.arrays.y
         held = [frozenset(np.unique(labels[share]).tolist()) for share in shares]
         rows = held_label_rows(np.asarray(test.arrays.y), held, own)

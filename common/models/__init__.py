@@ -18,7 +18,7 @@ from common.models.cnn import fedgen_cnn, moon_cnn
 from common.models.mlp import mlp
 from common.models.resnet import resnet18, resnet50
 from common.models.saved import SavedModelError, load_facts, load_model, recover_model, save_model
-from common.models.split import SplitModel
+from common.models.split import SplitModel, private_names
 from common.seeding import seeded_initialisation
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ __all__ = [
     "count_parameters",
     "load_facts",
     "load_model",
+    "private_names",
     "recover_model",
     "save_model",
 ]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
+from torch import Tensor
 
 from common.config import ModelSettings, SettingsError
 from common.files import (
@@ -27,7 +28,7 @@ from common.files import (
     write_bytes,
     write_json,
 )
-from common.models.split import SplitModel
+from common.models.split import SplitModel, private_names
 from common.storage import pack_tensors, unpack_tensors
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def save_model(
     folder : Path
         Such as ``best``. Only models belong into it: anything else in it is deleted.
     model : SplitModel
-        On any device; weights and buffers are saved.
+        On any device; weights and buffers are saved, without the encoder where only the predictor
+        is shared: this one has never been trained.
     settings : ModelSettings
     spec : DataSpec
         What the model was built from.
@@ -78,7 +80,7 @@ def save_model(
     recover_model(folder)
     new = folder.with_name(f".{folder.name}.new-{secrets.token_hex(4)}")
     try:
-        weights = pack_tensors(model.state_dict(), {})
+        weights = pack_tensors(_trained_here(model, settings), {})
         write_bytes(new / WEIGHTS, weights)
         write_json(new / DESCRIPTION, _description(settings, spec, facts, sha256(weights)))
         _replace(folder, new)
@@ -106,23 +108,25 @@ def recover_model(folder: Path) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def load_model(path: Path | str, *, allow_local_buffers: bool = False) -> SplitModel:
+def load_model(path: Path | str, *, allow_private_parts: bool = False) -> SplitModel:
     """Rebuild a saved model, in eval mode on the CPU.
 
-    It gives the logits of the model that was saved, bit for bit.
+    It gives the logits of the model that was saved, bit for bit; where only the predictor was
+    shared, its predictor does.
 
     Parameters
     ----------
     path : Path or str
         The folder, such as ``output/<experiment>/best``, or one of the two files in it.
-    allow_local_buffers : bool
-        Load a global model whose BatchNorm statistics stayed on the clients
-        (``model.batch-norm-buffers = 'local'``), to put a client's statistics into it.
+    allow_private_parts : bool
+        Load a global model of which a part stayed on the clients, its encoder
+        (``model.sharing = 'predictor'``) or its BatchNorm statistics
+        (``model.batch-norm-buffers = 'local'``), to put a client's into it. That part is untrained.
 
     Raises
     ------
     SavedModelError
-        Missing or damaged; of a newer format; or without trained BatchNorm statistics.
+        Missing or damaged; of a newer format; or without a trained encoder or BatchNorm statistics.
     """
     folder = _find(path)
     description = _read_description(folder)
@@ -133,19 +137,37 @@ def load_model(path: Path | str, *, allow_local_buffers: bool = False) -> SplitM
     try:
         tensors, _ = unpack_tensors(blob)
         model = build_model(settings, spec, seed=0)
-        model.load_state_dict(tensors)
+        private = private_names(model, settings)
+        initial = {name: value for name, value in model.state_dict().items() if name in private}
+        model.load_state_dict({**initial, **tensors})
     except (DamagedFileError, SettingsError, RuntimeError) as error:
         raise SavedModelError(
             f"{folder / WEIGHTS} does not fit the model that {DESCRIPTION} describes: {error}"
         ) from error
-    if settings.batch_norm_buffers == "local" and model.buffer_names() and not allow_local_buffers:
-        raise SavedModelError(
-            f"the model in {folder} was trained with model.batch-norm-buffers = 'local': its "
-            "BatchNorm statistics never left the clients, so those saved here are untrained and "
-            "its answers would be noise. Train with 'averaged' (or model.norm = 'group'), or load "
-            "it with allow_local_buffers=True and put a client's statistics into it"
-        )
+    if private and not allow_private_parts:
+        raise SavedModelError(_incomplete(folder, settings))
     return model.eval()
+
+
+def _trained_here(model: SplitModel, settings: ModelSettings) -> dict[str, Tensor]:
+    left_out = model.encoder_names() if settings.sharing == "predictor" else set()
+    return {name: value for name, value in model.state_dict().items() if name not in left_out}
+
+
+def _incomplete(folder: Path, settings: ModelSettings) -> str:
+    if settings.sharing == "predictor":
+        return (
+            f"{folder} holds a predictor only: it was trained with model.sharing = 'predictor', "
+            "and the encoders never left the clients. Train with 'all', or load it with "
+            "allow_private_parts=True and put a client's encoder into it, from "
+            "state/<experiment>/<client>/ on that client's machine"
+        )
+    return (
+        f"the model in {folder} was trained with model.batch-norm-buffers = 'local': its "
+        "BatchNorm statistics never left the clients, so those saved here are untrained and "
+        "its answers would be noise. Train with 'averaged' (or model.norm = 'group'), or load "
+        "it with allow_private_parts=True and put a client's statistics into it"
+    )
 
 
 def load_facts(path: Path | str) -> dict[str, Any]:

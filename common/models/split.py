@@ -6,6 +6,8 @@ import copy
 
 from torch import Tensor, nn
 
+from common.config import ModelSettings
+
 
 class SplitModel(nn.Module):
     """An encoder and a predictor, theta = [theta_f; theta_p] (FedGen, section 3).
@@ -36,9 +38,25 @@ class SplitModel(nn.Module):
         logits: Tensor = self.predictor(self.encoder(x))
         return logits
 
+    def encoder_names(self) -> set[str]:
+        """Return the state-dict names of the encoder, its buffers included."""
+        return {f"encoder.{name}" for name in self.encoder.state_dict()}
+
     def buffer_names(self) -> set[str]:
         """Return the state-dict names that are statistics rather than parameters."""
         return set(self.state_dict()) - {name for name, _ in self.named_parameters()}
+
+
+def private_names(model: SplitModel, settings: ModelSettings) -> set[str]:
+    """Return the state-dict names of what never leaves a client.
+
+    The encoder where only the predictor is shared (``model.sharing``), and BatchNorm's running
+    statistics where they are local (``model.batch-norm-buffers``).
+    """
+    private = model.encoder_names() if settings.sharing == "predictor" else set()
+    if settings.batch_norm_buffers == "local":
+        private |= model.buffer_names()
+    return private
 
 
 def frozen_copy(model: SplitModel, state: dict[str, Tensor]) -> SplitModel:

@@ -93,3 +93,14 @@ def test_without_a_home_the_folders_may_all_be_named(monkeypatch: pytest.MonkeyP
     for name in ("DATA", "STATE", "OUTPUT"):
         monkeypatch.setenv(f"MOONFLOWER_{name}_DIR", f"/there/{name}")
     assert Folders.find().data == Path("/there/DATA")
+
+
+def test_a_node_chooses_its_model_by_node_config_before_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = {"client-name": "site-a"}
+    monkeypatch.delenv("MOONFLOWER_MODEL_NAME", raising=False)
+    assert Node.from_config(node).model_name == ""
+    monkeypatch.setenv("MOONFLOWER_MODEL_NAME", "mlp")
+    assert Node.from_config(node).model_name == "mlp"
+    assert Node.from_config({**node, "model-name": "fedgen-cnn"}).model_name == "fedgen-cnn"

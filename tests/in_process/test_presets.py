@@ -31,6 +31,20 @@ def run_preset(
     return [json.loads(line) for line in (experiment / "metrics.jsonl").read_text().splitlines()]
 
 
+def after_20_rounds(
+    preset: str, folder: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, float]:
+    """Return the clients' mean accuracy of FedGen and of FedAvg with a preset's settings."""
+    changes = {"num-rounds": 20, "server.evaluate-every": 20}
+    accuracy = {}
+    for algorithm in ("fedgen", "fedavg"):
+        lines = run_preset(
+            preset, 20, folder / algorithm, data, monkeypatch, algorithm=algorithm, **changes
+        )
+        accuracy[algorithm] = lines[-1]["clients"]["mean"]
+    return accuracy
+
+
 def test_moon_contrasts_with_each_clients_previous_model_on_disk(
     tmp_path: Path, real_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,16 +68,15 @@ def test_fedgen_beats_fedavg_by_5_points_as_in_the_published_code(
     tmp_path: Path, real_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The published code after 20 rounds: FedGen 0.877, FedAvg 0.769.
-    accuracy = {}
-    for algorithm in ("fedgen", "fedavg"):
-        lines = run_preset(
-            "fedgen-official",
-            20,
-            tmp_path / algorithm,
-            real_data,
-            monkeypatch,
-            **{"algorithm": algorithm, "num-rounds": 20, "server.evaluate-every": 20},
-        )
-        accuracy[algorithm] = lines[-1]["clients"]["mean"]
+    accuracy = after_20_rounds("fedgen-official", tmp_path, real_data, monkeypatch)
     assert accuracy["fedgen"] >= 0.85
     assert accuracy["fedgen"] - accuracy["fedavg"] >= 0.05
+
+
+def test_fedgen_beats_fedavg_by_3_points_where_only_the_predictor_is_shared(
+    tmp_path: Path, real_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Here after 20 rounds: FedGen 0.591, FedAvg 0.449. Table 4, after 200: 0.654 and 0.584.
+    accuracy = after_20_rounds("fedgen-head-only", tmp_path, real_data, monkeypatch)
+    assert accuracy["fedgen"] >= 0.5
+    assert accuracy["fedgen"] - accuracy["fedavg"] >= 0.03

@@ -35,6 +35,7 @@ RUNS = {
     "fedgen": {"algorithm": "fedgen", "server.aggregator": "fedyogi"},
     "moon+fedgen": {"algorithm": "moon+fedgen", "server.aggregator": "fedavgm"},
     "local-buffers": {"algorithm": "fedgen", "model.batch-norm-buffers": "local"},
+    "private-encoders": {"algorithm": "fedgen", "model.sharing": "predictor"},
 }
 POINTS = [
     "server_app.phases.train",
@@ -88,7 +89,7 @@ def contents(folder: Path) -> dict[str, Any]:
 
 def weights(folder: Path, name: str) -> dict[str, torch.Tensor]:
     """Return a saved model's state dict."""
-    return load_model(folder / name, allow_local_buffers=True).state_dict()
+    return load_model(folder / name, allow_private_parts=True).state_dict()
 
 
 def assert_same(folder: Path, expected: Path) -> None:

@@ -118,7 +118,7 @@ def test_the_same_images_as_archive_and_as_files_give_the_same_losses(
     tmp_path: Path, fake: FakeClock
 ) -> None:
     # Sorted by label, since that is the order of the class folders.
-    settings = {"data.validation-fraction": 0.0, "data.client-test": "whole-test-set"}
+    settings = {"data.validation-fraction": 0.0, "data.client-test": "global"}
     settings |= {"server.fraction-evaluate": 0.0, "algorithm": "fedavg", "train.batch-size": 4096}
     archives = good_sites(tmp_path)
     folders = {
@@ -168,7 +168,7 @@ def test_a_site_s_own_test_set_is_what_it_evaluates_on(tmp_path: Path, fake: Fak
     sites = good_sites(tmp_path)
     for number, folder in enumerate(sites.values()):
         write_npz(folder, range(10), 40 + number, "test")
-    lines = run(sites, fake, **{"data.client-test": "whole-test-set"})
+    lines = run(sites, fake, **{"data.client-test": "global"})
     assert lines[-1]["clients"]["examples"] == 40 + 41
 
 

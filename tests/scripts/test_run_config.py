@@ -113,12 +113,15 @@ def test_an_experiment_without_a_name_is_named_after_algorithm_and_data() -> Non
 
 
 def test_an_unknown_preset_is_refused_and_the_known_ones_are_named() -> None:
-    with pytest.raises(SettingsError, match=r"'moon'.*fedgen-official, fedgen-paper, moon-cifar10"):
+    with pytest.raises(
+        SettingsError,
+        match=r"'moon'.*fedgen-head-only, fedgen-official, fedgen-paper, moon-cifar10",
+    ):
         read_preset("moon")
 
 
 def test_the_presets_of_both_papers_exist() -> None:
-    assert PRESET_NAMES == ["fedgen-official", "fedgen-paper", "moon-cifar10"]
+    assert PRESET_NAMES == ["fedgen-head-only", "fedgen-official", "fedgen-paper", "moon-cifar10"]
 
 
 @pytest.mark.parametrize("name", PRESET_NAMES)
@@ -128,12 +131,17 @@ def test_every_preset_gives_valid_settings_and_waits_for_all_its_clients(name: s
     assert plan.settings.server.min_clients == plan.clients
 
 
-@pytest.mark.parametrize("name", ["fedgen-official", "fedgen-paper"])
+@pytest.mark.parametrize("name", ["fedgen-head-only", "fedgen-official", "fedgen-paper"])
 def test_fedgen_presets_set_every_fedgen_setting(name: str) -> None:
     from tests.settings import default_run_config
 
     wanted = {key for key in default_run_config() if key.startswith("fedgen.")}
     assert wanted <= set(read_preset(name))
+
+
+def test_fedgen_head_only_is_the_published_code_with_only_the_predictor_shared() -> None:
+    head_only, code = read_preset("fedgen-head-only"), read_preset("fedgen-official")
+    assert head_only == {**code, "model.sharing": "predictor"}
 
 
 def test_the_two_fedgen_presets_differ_where_paper_and_code_do() -> None:

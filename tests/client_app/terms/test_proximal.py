@@ -1,13 +1,18 @@
 """FedProx's proximal term against values derived by hand."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from flwr.app import ConfigRecord
 from torch import nn
 
+from client_app.terms import Instruction, build_terms
 from client_app.terms.proximal import Proximal, squared_distance
 from common import records
 from common.models import SplitModel
+from tests.client_app.terms.conftest import model_of, step_of
+from tests.settings import make_settings
 
 
 def test_distance_is_the_sum_of_squares_over_all_parameters() -> None:
@@ -38,3 +43,20 @@ def test_penalty_is_half_mu_times_the_distance_and_pulls_back_to_the_global_weig
     penalty.backward()  # type: ignore[no-untyped-call]
     assert penalty.item() == pytest.approx(0.1 / 2 * 9)
     assert model.predictor.weight.grad.item() == pytest.approx(0.1 * 3)  # type: ignore[union-attr,operator]
+
+
+def test_without_a_shared_encoder_the_distance_is_over_the_predictor(
+    instruction: Callable[..., Instruction],
+) -> None:
+    settings = make_settings(**{"algorithm": "fedprox", "model.sharing": "predictor"})
+    (term,) = build_terms(settings)
+    model = model_of(0)
+    now = instruction(1, **{records.FEDPROX_MU: 0.1})
+    term.begin(model, now)
+    with torch.no_grad():
+        for parameter in model.encoder.parameters():
+            parameter.add_(7.0)
+        model.predictor.bias.add_(2.0)  # type: ignore[operator,union-attr]
+    # 0.1 / 2 * 3 * 2^2: three biases; the encoder's way counts for nothing.
+    penalty = term.penalty(step_of(model, now.data, 0, 1))
+    assert penalty.item() == pytest.approx(0.6)

@@ -94,7 +94,7 @@ def test_the_seed_chooses_the_validation_split(folders: Folders, make_node: Make
 def test_the_whole_test_set_can_be_the_evaluation_set(
     synthetic_mnist: Folders, make_node: MakeNode
 ) -> None:
-    settings = mnist(client_test="whole-test-set", validation_fraction=0.0)
+    settings = mnist(client_test="global", validation_fraction=0.0)
     client = load_client_data(settings, make_node(3, 4))
     assert len(client.train) == 25
     assert torch.bincount(client.evaluation.y).tolist() == [4] * 10
@@ -104,7 +104,7 @@ def test_held_labels_are_those_of_the_clients_partition(
     synthetic_mnist: Folders, make_node: MakeNode
 ) -> None:
     settings = mnist(
-        partition="classes-per-client", client_test="held-labels", validation_fraction=0.0
+        partition="classes-per-client", client_test="official", validation_fraction=0.0
     )
     for number in range(4):
         client = load_client_data(settings, make_node(number, 4))
@@ -122,7 +122,7 @@ def test_a_site_needs_no_partition(folders: Folders, make_node: MakeNode) -> Non
 
 def test_a_site_takes_a_fraction_of_every_label(folders: Folders, make_node: MakeNode) -> None:
     write_npz(folders, [0] * 20 + [1] * 10)
-    settings = site_settings(fraction=0.5, client_test="whole-test-set", validation_fraction=0.0)
+    settings = site_settings(fraction=0.5, client_test="global", validation_fraction=0.0)
     write_npz(folders, [0, 1, 2], "test.npz")
     client = load_client_data(settings, make_node(None, None))
     assert client.label_counts.tolist() == [10, 5, 0]
@@ -134,7 +134,7 @@ def test_a_site_evaluates_on_the_test_examples_whose_labels_it_holds(
 ) -> None:
     write_npz(folders, [0, 2] * 5)
     write_npz(folders, [0, 1, 2, 2], "test.npz")
-    client = load_client_data(site_settings(client_test="held-labels"), make_node(None, None))
+    client = load_client_data(site_settings(client_test="official"), make_node(None, None))
     assert client.evaluation.y.tolist() == [0, 2, 2]
 
 
@@ -143,7 +143,7 @@ def test_a_site_without_the_test_set_that_is_wanted_is_told_what_to_add(
 ) -> None:
     write_npz(folders, [0, 1, 2])
     with pytest.raises(DataError, match=r"'site-a' has none.*add test\.npz.*'validation'"):
-        load_client_data(site_settings(client_test="whole-test-set"), make_node(None, None))
+        load_client_data(site_settings(client_test="global"), make_node(None, None))
 
 
 def test_only_the_examples_that_are_asked_for_are_opened(
@@ -276,7 +276,7 @@ def test_real_mnist_split_as_fedgens_code_does(
         partition="fedgen-official",
         alpha=0.1,
         fraction=0.5,
-        client_test="held-labels",
+        client_test="official",
         validation_fraction=0.0,
     )
     real = Folders(real_data, folders.state, folders.output)

@@ -296,7 +296,7 @@ def start(folders: Folders, overrides: dict[str, Any]) -> subprocess.Popen[str]:
 def test_a_new_process_imports_nothing_heavy_when_the_cache_is_warm(
     synthetic_mnist: Folders, make_node: MakeNode, source: str
 ) -> None:
-    overrides = {"data.source": source, "data.client-test": "held-labels"}
+    overrides = {"data.source": source, "data.client-test": "official"}
     overrides |= {"data.partition": "iid"}
     load_client_data(make_settings(**overrides), make_node(1, 4))
     process = start(synthetic_mnist, overrides)

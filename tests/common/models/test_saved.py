@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -257,7 +258,7 @@ def test_a_model_whose_statistics_stayed_on_the_clients_is_refused(tmp_path: Pat
     save_model(tmp_path / "best", model, settings, SPEC, {"round": 1})
     with pytest.raises(SavedModelError, match="never left the clients"):
         load_model(tmp_path / "best")
-    assert same_logits(load_model(tmp_path / "best", allow_local_buffers=True), model)
+    assert same_logits(load_model(tmp_path / "best", allow_private_parts=True), model)
     assert load_facts(tmp_path / "best") == {"round": 1}
 
 
@@ -269,3 +270,18 @@ def test_a_model_without_statistics_has_none_to_miss(
     model = trained(settings)
     save_model(tmp_path / "best", model, settings, SPEC, {})
     assert same_logits(load_model(tmp_path / "best"), model)
+
+
+def test_of_a_model_whose_encoders_stayed_on_the_clients_the_predictor_is_saved(
+    tmp_path: Path,
+) -> None:
+    settings = settings_of().model_copy(update={"sharing": "predictor"})
+    model = trained(settings)
+    save_model(tmp_path / "best", model, settings, SPEC, {})
+    with pytest.raises(SavedModelError, match="holds a predictor only"):
+        load_model(tmp_path / "best")
+    loaded = load_model(tmp_path / "best", allow_private_parts=True)
+    z = torch.ones(1, model.latent_dim)
+    assert torch.equal(loaded.predictor(z), model.predictor(z))
+    written = safetensors.torch.load_file(tmp_path / "best" / "model.safetensors")
+    assert set(written) == {"predictor.weight", "predictor.bias"}

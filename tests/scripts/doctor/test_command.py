@@ -116,7 +116,7 @@ def test_a_damaged_archive_and_a_missing_folder_fail(node: Bundle) -> None:
 
 def test_few_examples_and_a_missing_test_set_are_said(node: Bundle) -> None:
     write_examples(node, [0] * 12 + [1])
-    found = examine_node(node, *SITE, "-c", "data.client-test=whole-test-set")
+    found = examine_node(node, *SITE, "-c", "data.client-test=global")
     assert found["training examples"]["status"] == "warning"
     assert "fewer than 10 of label 1" in found["training examples"]["found"]
     assert found["test examples"]["status"] == "failed"
