@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from scripts.moonflower import machines, provision
+from scripts.moonflower.benchmark.command import benchmark
 from scripts.moonflower.doctor.command import app as doctor
 from scripts.moonflower.options import Preset, RunConfig, Verbose
 from scripts.moonflower.repository import ROOT
@@ -38,6 +39,7 @@ app.add_typer(provision.nodes_app, name="nodes")
 app.command("superlink")(machines.superlink)
 app.command("supernode")(machines.supernode)
 app.command("fence")(machines.fence)
+app.command("benchmark")(benchmark)
 
 
 @app.command()

@@ -1,0 +1,33 @@
+"""The parts of the benchmark, by their letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from scripts.moonflower.benchmark.aggregation import aggregation
+from scripts.moonflower.benchmark.generator import generator_training
+from scripts.moonflower.benchmark.lines import Line
+from scripts.moonflower.benchmark.local_training import fedgen_steps, moon_steps
+from scripts.moonflower.benchmark.sizes import Sizes
+from scripts.moonflower.benchmark.start import start_up
+from scripts.moonflower.benchmark.whole import whole_simulation
+
+PARTS: dict[str, Callable[[Sizes], list[Line]]] = {
+    "a": moon_steps,
+    "b": fedgen_steps,
+    "c": generator_training,
+    "d": aggregation,
+    "e": start_up,
+    "f": whole_simulation,
+}
+
+
+def measure(parts: Iterable[str], sizes: Sizes, show: Callable[[str], object]) -> list[Line]:
+    """Return the lines of ``parts``, in their order, and show each part's when it is done."""
+    lines: list[Line] = []
+    for part in parts:
+        found = PARTS[str(part)](sizes)
+        lines += found
+        for line in found:
+            show(f"{line.part}  {line.ratio:6.2f}  {line.what}")
+    return lines
