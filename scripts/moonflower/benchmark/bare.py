@@ -188,6 +188,11 @@ def fedgen(
     return float(total) / plan.steps
 
 
+def averaged_logits(heads: Sequence[nn.Module], z: Tensor, y: Tensor) -> Tensor:
+    """Return Eq. 4, cross-entropy of the clients' averaged logits, head by head."""
+    return F.cross_entropy(torch.stack([head(z) for head in heads]).mean(dim=0), y)
+
+
 def generator_training(
     generator: Generator,
     optimizer: torch.optim.Optimizer,
@@ -221,8 +226,7 @@ def generator_training(
         y = torch.multinomial(prior, batch_size, replacement=True, generator=random)
         noise = torch.randn(batch_size, generator.noise_dim, generator=random, device=prior.device)
         z = generator(noise, y)
-        logits = torch.stack([head(z) for head in heads]).mean(dim=0)
-        loss = F.cross_entropy(logits, y) + diversity_weight * diversity_loss(noise, z)
+        loss = averaged_logits(heads, z, y) + diversity_weight * diversity_loss(noise, z)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()

@@ -17,10 +17,12 @@ from scripts.moonflower.benchmark.lines import Line, Target
 from scripts.moonflower.benchmark.measure import Prepare, Work, compare
 from scripts.moonflower.benchmark.sizes import Sizes
 from scripts.moonflower.repository import default_run_config
-from server_app.distillation import build_teacher, train_generator
+from server_app.distillation import Head, build_teacher, train_generator
 
 LATENT, CLASSES, HIDDEN = 32, 10, 64
 """Of FedGen's MNIST model; HIDDEN is the width of the predictors with two layers."""
+
+Teacher = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 PREDICTORS: dict[str, Callable[[], nn.Module]] = {
     "linear": lambda: nn.Linear(LATENT, CLASSES),
@@ -39,6 +41,8 @@ class Federation:
     settings : FedGenSettings
     heads : Sequence[nn.Module]
         The clients' predictors, without gradients.
+    states : Sequence[Head]
+        Their weights, as they come with the replies.
     generator : Generator
         Before training.
     prior : Tensor
@@ -47,6 +51,7 @@ class Federation:
 
     settings: FedGenSettings
     heads: Sequence[nn.Module]
+    states: Sequence[Head]
     generator: Generator
     prior: Tensor
 
@@ -70,21 +75,24 @@ def make_federation(kind: str, clients: int, steps: int, device: torch.device) -
         heads = [PREDICTORS[kind]().to(device).requires_grad_(False) for _ in range(clients)]
     generator = build_generator(settings, CLASSES, LATENT, 0).to(device)
     prior = torch.full((CLASSES,), 1 / CLASSES, device=device)
-    return Federation(settings, heads, generator, prior)
+    states = [head.state_dict() for head in heads]
+    return Federation(settings, heads, states, generator, prior)
+
+
+def _teacher(federation: Federation) -> Teacher:
+    counts = torch.ones(len(federation.heads), CLASSES, device=federation.prior.device)
+    return build_teacher(federation.settings, federation.heads[0], federation.states, counts)
 
 
 def app_training(federation: Federation, generator: Generator) -> float:
     """Train ``generator`` in place as the server does; return the mean loss."""
-    settings, heads = federation.settings, federation.heads
-    counts = torch.ones(len(heads), CLASSES, device=federation.prior.device)
-    teacher = build_teacher(settings, heads[0], [head.state_dict() for head in heads], counts)
     losses = train_generator(
         generator,
         federation.adam(generator),
-        teacher,
-        heads[0],
+        _teacher(federation),
+        federation.heads[0],
         federation.prior,
-        settings,
+        federation.settings,
         federation.random(),
     )
     return losses["generator-loss"]
@@ -105,8 +113,33 @@ def bare_training(federation: Federation, generator: Generator) -> float:
     )
 
 
+def teacher_gradients(
+    federation: Federation, loss: Callable[[Tensor, Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Return the teacher's part of a step, ``server-steps`` times: its loss and gradient by z."""
+    settings, device = federation.settings, federation.prior.device
+    random = federation.random()
+    y = torch.arange(settings.server_batch_size, device=device) % CLASSES
+    z = torch.randn(len(y), LATENT, generator=random, device=device, requires_grad=True)
+    for _ in range(settings.server_steps):
+        value = loss(z, y)
+        (gradient,) = torch.autograd.grad(value, z)
+    return value.detach(), gradient
+
+
+def app_teacher(federation: Federation) -> tuple[Tensor, Tensor]:
+    """Return :func:`teacher_gradients` with the app's teacher, which is built here."""
+    teacher = _teacher(federation)
+    return teacher_gradients(federation, lambda z, y: teacher(z, y)[0])
+
+
+def bare_teacher(federation: Federation) -> tuple[Tensor, Tensor]:
+    """Return :func:`teacher_gradients`, head by head."""
+    return teacher_gradients(federation, lambda z, y: bare.averaged_logits(federation.heads, z, y))
+
+
 def generator_training(sizes: Sizes) -> list[Line]:
-    """Part c: seconds of one round's generator training."""
+    """Part c: seconds of one round's generator training, and of its teacher alone."""
     return [line for kind in PREDICTORS for line in _of_kind(kind, sizes)]
 
 
@@ -114,41 +147,43 @@ def _of_kind(kind: str, sizes: Sizes) -> list[Line]:
     contenders: dict[str, Prepare] = {}
     for clients in sizes.clients:
         federation = make_federation(kind, clients, sizes.server_steps, sizes.device)
-        contenders[f"app, {clients} clients"] = _app(federation)
-        contenders[f"loop, {clients} clients"] = _loop(federation)
+        contenders |= {
+            f"app, {clients}": _trains(federation, app_training),
+            f"loop, {clients}": _trains(federation, bare_training),
+            f"app's teacher, {clients}": _teaches(federation, app_teacher),
+            f"loop's teacher, {clients}": _teaches(federation, bare_teacher),
+        }
     found = compare(contenders, sizes.device, sizes.repetitions)
-    milliseconds = {name: 1000 * found.median(name) / sizes.server_steps for name in found.seconds}
     fewest, most = min(sizes.clients), max(sizes.clients)
-    lines = [
-        Line(
-            "c",
-            f"generator, {kind} predictors, {clients} clients: app / loop over clients",
-            found.speed(f"app, {clients} clients", f"loop, {clients} clients"),
-            Target("at least", 3.0) if kind == "linear" and clients == fewest else None,
-            {
-                f"{way} ms/step": milliseconds[f"{way}, {clients} clients"]
-                for way in ("app", "loop")
-            },
-        )
-        for clients in sizes.clients
-    ]
-    growth = found.speed(f"app, {fewest} clients", f"app, {most} clients")
-    target = Target("at most", 1.2) if kind == "linear" else None
-    what = f"generator, {kind} predictors: cost of {most} clients / cost of {fewest}"
-    return [*lines, Line("c", what, growth, target)]
+    # The generator's own step is the same in both ways, so the teacher is timed alone as well.
+    linear = kind == "linear"
+    lines = []
+    for clients in sizes.clients:
+        target = Target("at least", 3.0) if linear and clients == fewest else None
+        for what, apps, loops in (
+            ("generator", "app", "loop"),
+            ("its teacher alone", "app's teacher", "loop's teacher"),
+        ):
+            names = {"app": f"{apps}, {clients}", "loop": f"{loops}, {clients}"}
+            milliseconds = {
+                f"{way} ms/step": 1000 * found.median(name) / sizes.server_steps
+                for way, name in names.items()
+            }
+            text = f"{what}, {kind} predictors, {clients} clients: app / loop over clients"
+            speed = found.speed(names["app"], names["loop"])
+            lines.append(Line("c", text, speed, target, milliseconds))
+    growth = found.speed(f"app, {fewest}", f"app, {most}")
+    text = f"generator, {kind} predictors: cost of {most} clients / cost of {fewest}"
+    return [*lines, Line("c", text, growth, Target("at most", 1.2) if linear else None)]
 
 
-def _app(federation: Federation) -> Prepare:
+def _trains(federation: Federation, work: Callable[[Federation, Generator], object]) -> Prepare:
     def prepare() -> Work:
         generator = copy.deepcopy(federation.generator)
-        return lambda: app_training(federation, generator)
+        return lambda: work(federation, generator)
 
     return prepare
 
 
-def _loop(federation: Federation) -> Prepare:
-    def prepare() -> Work:
-        generator = copy.deepcopy(federation.generator)
-        return lambda: bare_training(federation, generator)
-
-    return prepare
+def _teaches(federation: Federation, work: Callable[[Federation], object]) -> Prepare:
+    return lambda: lambda: work(federation)

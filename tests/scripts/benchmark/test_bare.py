@@ -19,7 +19,13 @@ from scripts.moonflower.benchmark.client import (
     open_client,
     settings_of,
 )
-from scripts.moonflower.benchmark.generator import app_training, bare_training, make_federation
+from scripts.moonflower.benchmark.generator import (
+    app_teacher,
+    app_training,
+    bare_teacher,
+    bare_training,
+    make_federation,
+)
 from scripts.moonflower.benchmark.sizes import Sizes
 
 CPU = torch.device("cpu")
@@ -87,3 +93,12 @@ def test_a_loop_over_clients_gives_the_apps_generator_and_loss(kind: str) -> Non
     for name, value in by_app.state_dict().items():
         torch.testing.assert_close(value, by_bare.state_dict()[name], rtol=1e-3, atol=2e-4)
     assert not torch.equal(by_app.output.weight, federation.generator.output.weight)
+
+
+@pytest.mark.parametrize("kind", ["linear", "two-layer"])
+def test_a_loop_over_clients_gives_the_apps_teacher_and_its_gradient(kind: str) -> None:
+    federation = make_federation(kind, 3, 1, CPU)
+    (loss, gradient), (bare_loss, bare_gradient) = app_teacher(federation), bare_teacher(federation)
+    torch.testing.assert_close(loss, bare_loss)
+    torch.testing.assert_close(gradient, bare_gradient)
+    assert gradient.abs().max() > 0
