@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from client_app.evaluation import evaluate
@@ -18,12 +18,14 @@ from client_app.optimizer import build_optimizer
 from client_app.state import ClientState
 from client_app.terms import Instruction, Term, build_terms
 from client_app.training import train
+from client_app.uplink import arrays_to_send
 from common import logs, records
 from common.config import Settings, SettingsError, parse_settings
 from common.data import ClientData, DataError, TrainBatches, load_client_data
 from common.models import SplitModel, private_names
 from common.node import Node
 from common.seeding import torch_generator
+from common.wire import decode_model
 
 app = ClientApp()
 log = logs.install()
@@ -79,9 +81,8 @@ def on_train(message: Message, context: Context) -> Message:
             build_optimizer(model, settings.train, learning_rate),
         )
         client.keep(model, terms)
-    content = RecordDict(
-        {records.ARRAYS: records.to_arrays(records.shared_state(model, settings.model))}
-    )
+        arrays = arrays_to_send(model, client.received, settings, client.state, client.server_round)
+    content = RecordDict({records.ARRAYS: arrays})
     for term in terms:
         content.update(term.end(model))
     content[records.METRICS] = MetricRecord(
@@ -140,6 +141,11 @@ class _Client:
         return Message(content, reply_to=self.message)
 
     @property
+    def received(self) -> ArrayRecord:
+        """The global model, as it came."""
+        return self.message.content.array_records[records.ARRAYS]
+
+    @property
     def instruction(self) -> Instruction:
         return Instruction(
             server_round=self.server_round,
@@ -157,7 +163,7 @@ class _Client:
         if private := private_names(model, self.settings.model):
             for own in self.state.newest_before(before, 1, like=state):
                 state |= {name: own[name] for name in private}
-        state |= records.to_tensors(self.message.content.array_records[records.ARRAYS])
+        state |= decode_model(self.received, state)
         model.load_state_dict(state)
         return model.to(self.node.device)
 

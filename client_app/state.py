@@ -1,10 +1,12 @@
 """What a node keeps on disk between rounds; knows no algorithm.
 
-``STATE_DIR/<experiment>/<client>/round-000012.safetensors``
+``STATE_DIR/<experiment>/<client>/round-000012.safetensors`` is its model, and
+``.../<client>/<part>/round-000012.safetensors`` what else it keeps.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 import re
 from collections.abc import Iterator, Mapping
@@ -57,6 +59,20 @@ class ClientState:
         self.folder = (
             folder / check_name(experiment, "experiment") / check_name(client, "client name")
         )
+
+    def part(self, name: str) -> ClientState:
+        """Return the files of something else that this client keeps, in a folder of their own.
+
+        They follow the same rules; the lock of the client's own folder covers them.
+
+        Raises
+        ------
+        SettingsError
+            ``name`` can't be a folder.
+        """
+        part = copy.copy(self)
+        part.folder = self.folder / check_name(name, "part")
+        return part
 
     def path(self, server_round: int) -> Path:
         """Return the file of a round; it need not exist."""
@@ -171,7 +187,8 @@ class ClientState:
                 ) from None
         try:
             with _explained(self.folder, "cleaned"):
-                remove_unfinished(self.folder)
+                for folder in (self.folder, *filter(Path.is_dir, self.folder.iterdir())):
+                    remove_unfinished(folder)
             yield
         finally:
             lock.release()

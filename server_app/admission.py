@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from common import records
+from common.wire import WireError
 from server_app.checks import (
     LONGEST_REASON,
     Shape,
@@ -35,12 +36,15 @@ class ModelRules:
         Largest L2 norm of that change; 0: no limit.
     clip : bool
         Scale a larger change down instead of refusing the reply.
+    decode : callable
+        Makes the client's model of what came, or raises WireError.
     """
 
     reference: ArrayRecord
     parameters: Set[str] = frozenset()
     max_update_norm: float = 0.0
     clip: bool = False
+    decode: Callable[[ArrayRecord], ArrayRecord] = lambda arrays: arrays
 
 
 def _nothing_wrong(client: str, reply: Message) -> str:
@@ -176,7 +180,12 @@ class Gate:
         found = records.of_type(reply.content, ArrayRecord)
         if list(found) != [records.ARRAYS]:
             return f"needs exactly one ArrayRecord {records.ARRAYS!r}, has {sorted(found)}"
-        arrays = found[records.ARRAYS]
+        try:
+            arrays = rules.decode(found[records.ARRAYS])
+        except WireError as error:
+            return str(error)
+        # From here on what came encoded is forgotten.
+        reply.content[records.ARRAYS] = arrays
         findings = inspect_arrays(arrays, rules.reference, rules.parameters)
         if findings.problem:
             return findings.problem

@@ -15,6 +15,7 @@ from common.config import Settings, SettingsError, parse_settings
 from common.data import DataError, ExampleSet, data_spec, load_server_test_set
 from common.models import SplitModel, build_model, private_names
 from common.node import Folders, choose_device
+from common.wire import WireError
 from server_app.checkpoint import Checkpoint
 from server_app.clock import Clock
 from server_app.errors import PERMANENT, OutputError, ResumeError
@@ -44,6 +45,7 @@ EXPECTED_ERRORS = (
     StartError,
     RoundFailedError,
     DivergedError,
+    WireError,
     ExperimentExistsError,
     ResumeError,
     OutputError,
@@ -54,6 +56,7 @@ PERMANENT_ERRORS = (
     SettingsError,
     DataError,
     DivergedError,
+    WireError,
     ClientFailedError,
     ExperimentExistsError,
     ResumeError,
@@ -73,7 +76,7 @@ def serve(grid: Grid, context: Context, clock: Clock) -> Path:
     Raises
     ------
     SettingsError, DataError, StartError, RoundFailedError, ClientFailedError, DivergedError,
-    ExperimentExistsError, ResumeError, OutputError
+    WireError, ExperimentExistsError, ResumeError, OutputError
         After logging the message. They reach Flower, which then marks the run as failed.
     """
     logs.install()

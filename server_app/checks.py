@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord
 
 from common import records
+from common.wire import WireError, check_names, unpacked
 
 MOST_EXAMPLES = 2**40
 """A client that claims more would drown every other; no data set is that large."""
@@ -65,22 +66,18 @@ def inspect_arrays(
         A problem are other names, shapes or dtypes than the reference has, arrays that can't be
         read, values that are not finite, and variances below 0.
     """
-    if set(arrays) != set(reference):
-        missing = sorted(set(reference) - set(arrays))
-        extra = sorted(set(arrays) - set(reference))
-        reason = f"its arrays have other names than the model: missing {missing}, extra {extra}"
-        return ArrayFindings(reason, 0.0)
     squares = 0.0
-    for name, expected in reference.items():
-        try:
-            values = arrays[name].numpy()
-        except Exception as error:  # bytes from outside: whatever numpy says, it is unreadable
-            return ArrayFindings(f"array {name!r} can't be read: {error}", 0.0)
-        problem = _wrong_values(name, values, expected)
-        if problem:
-            return ArrayFindings(problem, 0.0)
-        if name in parameters:
-            squares += _squared_distance(values, expected.numpy())
+    try:
+        check_names(arrays, reference)
+        for name, expected in reference.items():
+            values = unpacked(name, arrays[name])
+            problem = _wrong_values(name, values, expected)
+            if problem:
+                return ArrayFindings(problem, 0.0)
+            if name in parameters:
+                squares += _squared_distance(values, expected.numpy())
+    except WireError as error:
+        return ArrayFindings(str(error), 0.0)
     return ArrayFindings("", math.sqrt(squares))
 
 
@@ -238,9 +235,7 @@ def metric_shape(metrics: MetricRecord) -> dict[str, int | None]:
     return {key: len(value) if isinstance(value, list) else None for key, value in metrics.items()}
 
 
-def _wrong_values(name: str, values: object, expected: Array) -> str:
-    if not isinstance(values, np.ndarray):  # NumPy also opens archives of several arrays
-        return f"array {name!r} can't be read: it is a {type(values).__name__}, not one array"
+def _wrong_values(name: str, values: np.ndarray, expected: Array) -> str:
     # What was unpacked, not what the header claims.
     found, wanted = (values.shape, str(values.dtype)), (tuple(expected.shape), expected.dtype)
     if found != wanted:

@@ -48,8 +48,8 @@ def run_rounds(federation: Federation, arrays: ArrayRecord, first_round: int = 1
 
     Raises
     ------
-    RoundFailedError, DivergedError
-        From :mod:`server_app.phases`; the rounds before are on disk.
+    RoundFailedError, DivergedError, WireError
+        From :mod:`server_app.phases` and :mod:`common.wire`; the rounds before are on disk.
     OutputError
         The round could not be saved; the ones before are on disk.
     """

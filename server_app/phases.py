@@ -23,6 +23,7 @@ from server_app.admission import Gate, explain
 from server_app.attempt import Attempt, ask
 from server_app.checks import update_norm
 from server_app.clock import Clock
+from server_app.downlink import encoded
 from server_app.evaluation import Summary, counts_of, summarise_clients
 from server_app.grid import Patience, SelectedGrid
 from server_app.history import recently_failed
@@ -157,12 +158,13 @@ def _train_attempt(
         messages = federation.strategy.configure_train(
             server_round, arrays, config, _selected(federation, names)
         )
+        messages = encoded(messages, _parameters(federation), settings.wire.dtype)
     spool = Spool(federation.tracker.folder, int((1 - _SHARE_PULLED) * _memory(federation)))
     rules = train_rules(
         server_round,
         arrays,
         _parameters(federation),
-        settings.server,
+        settings,
         federation.roster,
         federation.strategy,
     )
@@ -269,6 +271,7 @@ def evaluate_clients(
     messages = federation.strategy.configure_evaluate(
         server_round, arrays, _config(federation, server_round), _selected(federation, names)
     )
+    messages = encoded(messages, _parameters(federation), settings.wire.dtype)
     gate = Gate(evaluate_rules(server_round, federation.model.num_classes))
     attempt = _ask(federation, messages, gate, server_round, _SMALL_AT_ONCE)
     if attempt.reasons:

@@ -8,7 +8,8 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
 
 from common import records
-from common.config import ServerSettings
+from common.config import Settings
+from common.wire import decode_update
 from server_app.admission import ModelRules, Rules
 from server_app.checks import wrong_evaluation
 from server_app.roster import Roster
@@ -19,7 +20,7 @@ def train_rules(
     server_round: int,
     arrays: ArrayRecord,
     parameters: Set[str],
-    settings: ServerSettings,
+    settings: Settings,
     roster: Roster,
     strategy: Strategy,
 ) -> Rules:
@@ -32,7 +33,7 @@ def train_rules(
         The global model that was sent.
     parameters : Set[str]
         Names of its arrays that are parameters.
-    settings : ServerSettings
+    settings : Settings
     roster : Roster
         Nobody may have more examples than at the query.
     strategy : Strategy
@@ -43,8 +44,9 @@ def train_rules(
         model=ModelRules(
             reference=arrays,
             parameters=parameters,
-            max_update_norm=settings.max_update_norm,
-            clip=settings.norm_policy == "clip",
+            max_update_norm=settings.server.max_update_norm,
+            clip=settings.server.norm_policy == "clip",
+            decode=lambda came: decode_update(came, arrays, parameters, settings.wire.dtype),
         ),
         most_examples={name: sum(held) for name, held in roster.label_counts().items()},
         further=lambda client, reply: why_not(strategy, client, reply),

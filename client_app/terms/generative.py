@@ -58,7 +58,8 @@ class Generative:
         self._generator: Generator | None = None
         if records.FEDGEN_GENERATOR in config:
             generator = build_generator(settings, model.num_classes, model.latent_dim, seed)
-            generator_from_bytes(generator, cast(bytes, config[records.FEDGEN_GENERATOR]))
+            blob = cast(bytes, config[records.FEDGEN_GENERATOR])
+            generator_from_bytes(generator, blob, instruction.settings.wire.dtype)
             self._generator = generator.to(device).eval().requires_grad_(requires_grad=False)
         zero = torch.zeros((), device=device)
         self._sums = {"generated-cross-entropy": zero.clone(), "generated-kl": zero.clone()}

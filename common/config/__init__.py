@@ -11,6 +11,7 @@ from common.config.nesting import flat, nested
 from common.config.server import ServerSettings
 from common.config.settings import ALGORITHMS, Settings, parse_settings
 from common.config.training import DataSettings, ModelSettings, TrainSettings
+from common.config.wire import WireDtype, WireSettings
 
 __all__ = [
     "ALGORITHMS",
@@ -24,6 +25,8 @@ __all__ = [
     "Settings",
     "SettingsError",
     "TrainSettings",
+    "WireDtype",
+    "WireSettings",
     "check_name",
     "flat",
     "nested",

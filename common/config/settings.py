@@ -13,6 +13,7 @@ from common.config.nesting import nested
 from common.config.server import ServerSettings
 from common.config.table import Table, Whole
 from common.config.training import DataSettings, ModelSettings, TrainSettings
+from common.config.wire import WireSettings
 
 ALGORITHMS = ("fedavg", "fedprox", "moon", "fedgen")
 
@@ -40,6 +41,7 @@ class Settings(Table):
     model: ModelSettings
     train: TrainSettings
     server: ServerSettings
+    wire: WireSettings
     fedprox: FedProxSettings
     moon: MoonSettings
     fedgen: FedGenSettings

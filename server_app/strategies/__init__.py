@@ -75,7 +75,14 @@ def build_strategy(
         "fedprox": lambda inner: FedProx(inner, settings.fedprox),
         "moon": lambda inner: Moon(inner, settings.moon),
         "fedgen": lambda inner: FedGen(
-            inner, settings.fedgen, model, clients, settings.seed, device, _most_drawn(settings)
+            inner,
+            settings.fedgen,
+            model,
+            clients,
+            settings.seed,
+            device,
+            _most_drawn(settings),
+            settings.wire.dtype,
         ),
     }
     for name in settings.algorithms:

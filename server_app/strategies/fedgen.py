@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import Strategy
 from torch import Tensor
 
 from common import records
-from common.config import FedGenSettings
+from common.config import FedGenSettings, WireDtype
 from common.generator import build_generator, generator_to_bytes
 from common.models import SplitModel
 from common.seeding import torch_generator
@@ -55,6 +55,8 @@ class FedGen(Wrapper):
     most_drawn : callable, optional
         With ``label-counts`` ``drawn``: how many examples a client with so many may draw in a
         round. None: clients count all their examples.
+    wire_dtype : {"float32", "float16", "int8"}
+        How the generator travels.
     """
 
     def __init__(
@@ -66,9 +68,10 @@ class FedGen(Wrapper):
         seed: int,
         device: torch.device,
         most_drawn: Callable[[int], int] | None = None,
+        wire_dtype: WireDtype = "float32",
     ) -> None:
         super().__init__(strategy)
-        self._most_drawn = most_drawn
+        self._most_drawn, self._wire_dtype = most_drawn, wire_dtype
         self._settings, self._clients = settings, clients
         self._seed, self._device = seed, device
         self._student = copy.deepcopy(model.predictor).to(device)
@@ -93,7 +96,7 @@ class FedGen(Wrapper):
         config[records.FEDGEN_BETA] = self._settings.beta * decay
         config[records.FEDGEN_PRIOR] = self._label_prior().tolist()
         if self._trained and server_round >= self._settings.start_round:
-            config[records.FEDGEN_GENERATOR] = generator_to_bytes(self._generator)
+            config[records.FEDGEN_GENERATOR] = generator_to_bytes(self._generator, self._wire_dtype)
         self._student.load_state_dict(self._head(arrays))
         return super().configure_train(server_round, arrays, config, grid)
 
