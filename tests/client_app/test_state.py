@@ -285,3 +285,20 @@ def test_a_file_of_another_model_is_refused_with_what_differs(tmp_path: Path) ->
     with pytest.raises(StateError, match=r"bias is missing, the model has \[1\]"):
         state.newest_before(2, 1, like={**model(1.0), "bias": torch.zeros(1)})
     assert values(state.newest_before(2, 1)) == [1], "the file is left alone"
+
+
+def test_a_part_is_kept_apart_and_the_clients_lock_cleans_it_too(tmp_path: Path) -> None:
+    state = state_of(tmp_path, 1)
+    part = state.part("residual")
+    part.save(2, model(20.0))
+    assert values(state.newest_before(9, 9)) == [1]
+    assert values(part.newest_before(9, 9)) == [20]
+    unfinished = part.folder / ".round-000003.safetensors.0.unfinished"
+    unfinished.touch()
+    with state.locked(1):
+        assert files(part) == ["round-000002.safetensors"]
+
+
+def test_a_part_whose_name_could_leave_the_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="part"):
+        state_of(tmp_path).part("..")

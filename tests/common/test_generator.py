@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from common.config import WireDtype
 from common.generator import (
     Generator,
     build_generator,
@@ -216,3 +217,24 @@ def test_half_precision_is_refused_rather_than_converted() -> None:
     half.output = nn.Linear(5, 4).half()
     with pytest.raises(ValueError, match=r"output.bias is float16"):
         generator_from_bytes(small(), generator_to_bytes(half))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_a_smaller_generator_has_float16_parameters_and_statistics_as_they_are(
+    dtype: WireDtype,
+) -> None:
+    sent, received = small(), small()
+    torch.nn.init.constant_(sent.output.bias, 0.1)
+    sent.norm.running_var.fill_(1e9)
+    blob = generator_to_bytes(sent, dtype)
+    assert len(blob) < len(generator_to_bytes(sent))
+    generator_from_bytes(received, blob, dtype)
+    # 0.1 as float16 is 1638 * 2**-14
+    assert set(received.output.bias.tolist()) == {1638 * 2**-14}
+    assert received.output.bias.dtype == torch.float32
+    assert set(received.norm.running_var.tolist()) == {1e9}
+
+
+def test_a_generator_in_another_dtype_than_the_settings_say_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"hidden.bias is float16 .*\[wire\]"):
+        generator_from_bytes(small(), generator_to_bytes(small(), "float16"))

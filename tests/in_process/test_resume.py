@@ -34,6 +34,7 @@ RUNS = {
     "moon": {"algorithm": "moon", "moon.buffer-size": 2},
     "fedgen": {"algorithm": "fedgen", "server.aggregator": "fedyogi"},
     "moon+fedgen": {"algorithm": "moon+fedgen", "server.aggregator": "fedavgm"},
+    "int8": {"algorithm": "moon", "server.aggregator": "fedavgm", "wire.dtype": "int8"},
     "local-buffers": {"algorithm": "fedgen", "model.batch-norm-buffers": "local"},
     "private-encoders": {"algorithm": "fedgen", "model.sharing": "predictor"},
 }

@@ -19,6 +19,7 @@ from flwr.app import (
 )
 
 from common import records
+from common.wire import SCALES, decode_update
 from server_app.admission import (
     Admission,
     Gate,
@@ -390,3 +391,61 @@ def test_what_a_client_makes_long_does_not_fill_log_and_metrics() -> None:
 
 def test_an_error_without_words_is_named_by_its_code() -> None:
     assert error_text(answer(Error(8, None))) == "error code 8"
+
+
+class TestEncodedReplies:
+    """Checks and sums see the client's model, whatever it travelled as."""
+
+    PARAMETERS = frozenset({"weight"})
+    STEPS = np.array([[127, 0, 0], [0, 0, 0]], np.int8)
+
+    def reply(self, **arrays: Any) -> Message:
+        sent = {"weight": self.STEPS, "seen": MODEL["seen"], SCALES: F32([2])} | arrays
+        return answer(reply_content(packed(sent), MetricRecord(METRICS), ROUND))
+
+    def admit(self, reply: Message, **limits: Any) -> Admission:
+        reference = packed(MODEL)
+        rules = ModelRules(
+            reference,
+            self.PARAMETERS,
+            decode=lambda came: decode_update(came, reference, self.PARAMETERS, "int8"),
+            **limits,
+        )
+        return admit({"a": reply}, model=rules)
+
+    def weight(self, admission: Admission) -> Any:
+        return admission.admitted["a"].content.array_records[records.ARRAYS]["weight"].numpy()
+
+    def test_an_admitted_reply_holds_the_decoded_model_and_the_norm_is_its(self) -> None:
+        admission = self.admit(self.reply())
+        # 1 + 127 * 2, and 1 elsewhere
+        assert self.weight(admission).tolist() == [[255, 1, 1], [1, 1, 1]]
+        assert admission.update_norms == {"a": 254}
+        arrays = admission.admitted["a"].content.array_records[records.ARRAYS]
+        assert list(arrays) == list(MODEL)
+
+    def test_a_decoded_change_is_clipped(self) -> None:
+        admission = self.admit(self.reply(), max_update_norm=127.0, clip=True)
+        assert self.weight(admission).tolist() == [[128, 1, 1], [1, 1, 1]]
+        assert admission.clipped == ("a",)
+
+    def test_a_decoded_change_is_refused_for_its_norm(self) -> None:
+        refused = self.admit(self.reply(), max_update_norm=127.0).refused["a"]
+        assert "norm 254, server.max-update-norm is 127" in refused
+
+    @pytest.mark.parametrize(
+        ("arrays", "reason"),
+        [
+            ({SCALES: F32([-2])}, "the scale of array 'weight' is -2.0"),
+            ({SCALES: F32([3e38])}, "'weight' holds NaN or infinity in 1 of 6 places"),
+            ({"weight": MODEL["weight"]}, "'weight' came as float32[2, 3]"),
+            ({"seen": np.array(4, np.int32)}, "array 'seen' is int32[], the model has int64[]"),
+        ],
+    )
+    def test_what_is_malformed_is_refused_with_the_reason(
+        self, arrays: dict[str, Any], reason: str
+    ) -> None:
+        assert reason in self.admit(self.reply(**arrays)).refused["a"]
+
+    def test_a_reply_of_a_client_that_does_not_encode_is_refused(self) -> None:
+        assert "missing [':scales']" in self.admit(good()).refused["a"]
