@@ -178,8 +178,8 @@ def generator_to_bytes(generator: Generator, dtype: WireDtype = "float32") -> by
     """Return weights and buffers as safetensors; the same generator gives the same bytes.
 
     Unless ``dtype`` is float32, its parameters travel as float16, like the model's
-    (:func:`common.wire.smaller_state`): for FedGen's MNIST model they are two fifths of all that
-    goes to a client, nothing is averaged or added up from them, and what a client draws from
+    (:func:`common.wire.smaller_state`): for FedGen's MNIST model they are two fifths of a
+    train instruction, nothing is averaged or added up from them, and what a client draws from
     them, z, is noise within a label anyway.
 
     Raises

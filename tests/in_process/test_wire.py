@@ -46,7 +46,7 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     """Return the final model's state dict."""
-    return load_model(folder / "final", allow_local_buffers=True).state_dict()
+    return load_model(folder / "final", allow_private_parts=True).state_dict()
 
 
 def run(dtype: str, folder: Path, clients: int = 2, **overrides: Any) -> Path:
@@ -127,6 +127,14 @@ def test_every_algorithm_and_aggregator_takes_all_replies(
         assert line["participants"] == [f"client-{n:04d}" for n in range(3)]
         assert line["refused"] == {}
         assert line["update-norm"] > 0
+
+
+def test_replies_that_wait_on_disk_give_the_bits_of_those_in_memory(tmp_path: Path) -> None:
+    on_disk, in_memory = (
+        weights(run("int8", tmp_path / str(size), **{"server.replies-in-memory-mb": size}))
+        for size in (0, 512)
+    )
+    assert all(torch.equal(on_disk[name], in_memory[name]) for name in on_disk)
 
 
 def test_the_server_keeps_its_model_in_float32(tmp_path: Path) -> None:
