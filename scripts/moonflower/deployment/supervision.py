@@ -18,8 +18,8 @@ NO_PERMISSION = 77
 BAD_CONFIGURATION = 78
 """Exit codes (of sysexits.h) after which a restart is useless; the systemd units know them."""
 
-_GRACE = 30.0
-"""Seconds between a request to end and the end by force."""
+GRACE = 30.0
+"""Seconds between a request to end and the end by force: of the process, then of what it left."""
 
 _KEPT_LINES = 200
 
@@ -178,9 +178,9 @@ class Supervisor:
             ended.set()
             self._process = None
             # It leaves processes in sessions of their own, which hold ports and memory.
-            end_descendants(_GRACE)
+            end_descendants(GRACE)
         for thread in threads:
-            thread.join(_GRACE)
+            thread.join(GRACE)
         return endings[0] if endings else self.judge(code, "".join(lines))
 
     def _accompany(self, ended: threading.Event, endings: list[Ending]) -> None:
@@ -199,7 +199,7 @@ class Supervisor:
         if process is not None:
             with suppress(ProcessLookupError):
                 process.send_signal(self._signal or signal.SIGTERM)
-            killer = threading.Timer(_GRACE, process.kill)
+            killer = threading.Timer(GRACE, process.kill)
             killer.daemon = True
             killer.start()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from scripts.moonflower.deployment.supervision import GRACE
 from tests.scripts.provision.conftest import Provision
 
 NODE_FILES = [
@@ -62,6 +64,16 @@ def test_nobody_else_can_read_anything(made: Path) -> None:
     for path in (made, *made.rglob("*")):
         runs = path.is_dir() or path.name == "start"
         assert path.stat().st_mode & 0o777 == (0o700 if runs else 0o600), path
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["server/moonflower-superlink.service", "nodes/clinic-a/moonflower-supernode.service"],
+)
+def test_systemd_waits_until_the_start_script_has_ended_everything(made: Path, unit: str) -> None:
+    found = re.search(r"^TimeoutStopSec=(\d+)$", (made / unit).read_text(), re.MULTILINE)
+    assert found
+    assert float(found[1]) > 2 * GRACE
 
 
 def test_node_keys_are_p384_in_openssh_format_and_differ(made: Path) -> None:
