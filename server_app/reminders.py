@@ -105,9 +105,10 @@ class Reminders:
         for node_id in (set(due) & self._behind.keys()) - self._told:
             self._told.add(node_id)
             log.warning(
-                "%s sends each reply only when the next message comes, a fault of flwr 1.42 (unless "
-                "its machine is so busy that it takes more than %.0f s to start a process); it is "
-                "reminded in every round, which takes some seconds, until its SuperNode is restarted",
+                "%s sends each reply only when the next message comes, a fault of flwr 1.42 "
+                "(unless its machine is so busy that it takes more than %.0f s to start a "
+                "process); it is reminded in every round, which takes some seconds, until its "
+                "SuperNode is restarted",
                 owing[node_id],
                 PROBE,
             )
