@@ -22,8 +22,9 @@ from server_app.errors import PERMANENT, OutputError, ResumeError
 from server_app.loop import run_rounds, why_over
 from server_app.phases import ClientFailedError, DivergedError, Federation, RoundFailedError
 from server_app.report import describe_accuracy
-from server_app.roster import Roster, StartError, gather
+from server_app.roster import Roster
 from server_app.settings_file import SETTINGS_FILE
+from server_app.start import StartError, gather
 from server_app.strategies import build_strategy
 from server_app.strategies.state import load_strategy_state
 from server_app.tracking import (

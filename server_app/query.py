@@ -70,11 +70,28 @@ class Answers:
         By node id: the client's name, as far as known, and why it can't take part.
     silent : dict[int, str]
         By node id: nodes that did not answer in time or are gone, and what is known about it.
+    gone : set[int]
+        Those of them that are not there, by Flower's word: they may come back.
     """
 
     clients: list[Client] = field(default_factory=list)
     errors: dict[int, tuple[str, str]] = field(default_factory=dict)
     silent: dict[int, str] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+
+    @property
+    def known(self) -> set[int]:
+        """Nodes about which nothing more has to be asked."""
+        return {*(client.node_id for client in self.clients), *self.errors}
+
+    def and_then(self, later: Answers) -> Answers:
+        """Return what is known after asking the others ``later``."""
+        clients = sorted(
+            [*self.clients, *later.clients], key=lambda each: (each.name, each.node_id)
+        )
+        silent = {n: why for n, why in self.silent.items() if n not in later.known} | later.silent
+        gone = (self.gone - later.known) | later.gone
+        return Answers(clients, self.errors | later.errors, silent, gone)
 
 
 def query(
@@ -111,8 +128,15 @@ def query(
         _sort_in(answers, labels[label], replies[label], data_spec(settings.data).num_classes)
     for label in came.missing:
         answers.silent[labels[label]] = f"no answer to the query within {came.seconds:.0f} s"
-    answers.clients.sort(key=lambda client: (client.name, client.node_id))
+        if label not in came.unanswered.values():
+            answers.silent[labels[label]] = "it is not online"
+            answers.gone.add(labels[label])
+    answers.clients.sort(key=_by_name)
     return answers
+
+
+def _by_name(client: Client) -> tuple[str, int]:
+    return client.name, client.node_id
 
 
 def _label(node_id: int) -> str:
@@ -123,6 +147,7 @@ def _sort_in(answers: Answers, node_id: int, reply: Message, num_classes: int) -
     if reply.has_error():
         if reply.error.code in _NODE_IS_GONE:
             answers.silent[node_id] = error_text(reply)
+            answers.gone.add(node_id)
         else:
             answers.errors[node_id] = (_label(node_id), error_text(reply))
         return

@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from common.config import SettingsError
 from common.data import DataError
 from server_app.app import serve
-from server_app.roster import StartError
+from server_app.start import StartError
 from server_app.tracking import ExperimentExistsError
 from tests.in_process.grid import FakeClock, InProcessGrid, run_in_process, simulated
 from tests.settings import make_run_config

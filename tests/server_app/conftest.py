@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -20,3 +21,10 @@ def identity() -> Iterator[None]:
 def fake() -> FakeClock:
     """Return a clock that nobody has to wait for."""
     return FakeClock()
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Collect moonflower's lines."""
+    caplog.set_level(logging.INFO, logger="moonflower")
+    return caplog

@@ -8,6 +8,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 
 from common import records
+from common.config import Settings
+from tests.in_process.grid import FakeClock, Fault, InProcessGrid
+from tests.settings import make_settings
 
 
 def toy_client_app() -> ClientApp:
@@ -78,3 +81,21 @@ def reply_content(arrays: ArrayRecord, metrics: MetricRecord, server_round: int 
 def named(*names: str, **config: Any) -> list[dict[str, Any]]:
     """Return node configs of toy clients."""
     return [{"name": name, **config} for name in names]
+
+
+def grid_of(
+    fake: FakeClock, configs: list[dict[str, Any]], *faults: Fault, cls: Any = InProcessGrid
+) -> InProcessGrid:
+    """Return a grid of toy clients."""
+    grid: InProcessGrid = cls(toy_client_app(), configs, {}, faults, fake.clock())
+    return grid
+
+
+def settings_for(min_clients: int, **overrides: Any) -> Settings:
+    """Return settings that wait 60 s for ``min_clients``."""
+    return make_settings(**{"server.min-clients": min_clients, "experiment": "x", **overrides})
+
+
+def node_of(grid: InProcessGrid, name: str) -> int:
+    """Return the first node of that name."""
+    return next(n for n, (_, config) in grid.nodes.items() if config["name"] == name)
