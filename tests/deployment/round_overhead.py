@@ -61,7 +61,7 @@ def moonflower(deployment: Deployment, algorithm: str, rounds: int) -> Rounds:
         "algorithm": algorithm,
         "num-rounds": rounds,
         "server.fraction-evaluate": 1.0,
-        "experiment": f"overhead-{algorithm}",
+        "experiment": f"overhead-{algorithm}".replace("+", "-"),
     }
     run: Run = deployment.submit(settings)
     run.wait()
