@@ -100,14 +100,14 @@ def test_replies_that_the_app_refuses_are_no_benchmark() -> None:
 
 def test_the_share_of_training_leaves_out_the_round_in_which_ray_starts() -> None:
     rounds = [
-        {"train": {"train-seconds": 1.0}, "seconds": {"total": 100.0}},
-        {"train": {"train-seconds": 3.0}, "seconds": {"total": 9.0}},
-        {"train": {"train-seconds": 4.0}, "seconds": {"total": 11.0}},
+        {"participants": ["a"] * 5, "train": {"train-seconds": 1.0}, "seconds": {"total": 100.0}},
+        {"participants": ["a"] * 5, "train": {"train-seconds": 3.0}, "seconds": {"total": 9.0}},
+        {"participants": ["a"] * 4, "train": {"train-seconds": 4.0}, "seconds": {"total": 11.0}},
     ]
-    # 5 clients train 15 and 20 seconds; 2 actors have 18 and 22.
-    assert training_share(rounds, clients=5, actors=2) == 35 / 40
+    # 5 clients train 15 seconds and 4 train 16; 2 actors have 18 and 22.
+    assert training_share(rounds, actors=2) == 31 / 40
     with pytest.raises(ValueError, match="at least 2"):
-        training_share(rounds[:1], clients=5, actors=2)
+        training_share(rounds[:1], actors=2)
 
 
 def test_the_table_says_which_targets_are_met() -> None:
