@@ -58,7 +58,8 @@ def arrays_to_send(
     if keeps_residual:
         like = {name: after[name] for name in parameters & set(after)}
         kept = residuals.newest_before(server_round, 1, like=like)
-    before = decode_model(received, after)
+    # As they are, nothing is subtracted: spare the copy of a model.
+    before = decode_model(received, after) if settings.wire.dtype != "float32" else {}
     update = encode_update(after, before, parameters, settings.wire.dtype, kept[0] if kept else {})
     if keeps_residual:
         left = {name: torch.from_numpy(values) for name, values in update.residual.items()}

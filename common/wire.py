@@ -148,7 +148,8 @@ def encode_update(
     ----------
     after, before : Mapping[str, Tensor]
         The shared part of its state dict after training, and as it was received
-        (:func:`decode_model`): the same names, shapes and dtypes.
+        (:func:`decode_model`): the same names, shapes and dtypes. With float32 ``before`` is not
+        looked at.
     parameters : Set[str]
         Names of parameters.
     dtype : {"float32", "float16", "int8"}
