@@ -37,6 +37,13 @@ REPLY = "reply"
 CLIENT = "client"
 """ConfigRecord that answers a query, with the CLIENT_* keys below."""
 
+# Beside the arrays of the model
+SCALES = ":scales"
+"""Array of an int8 reply: float32 ``[n]``, a scale for each int8 array in the order of the model.
+
+A colon is in no name of PyTorch's. One array for all, since each has a header of 128 bytes.
+"""
+
 # Keys of CONFIG in every instruction (ROUND also of REPLY)
 ROUND = "round"
 EXPERIMENT = "experiment"

@@ -29,12 +29,6 @@ from torch import Tensor
 from common import records
 from common.config import WireDtype
 
-SCALES = ":scales"
-"""Array of an int8 reply: float32 ``[n]``, a scale for each int8 array in the order of the model.
-
-A colon is in no name of PyTorch's. One array for all, since each has a header of 128 bytes.
-"""
-
 LARGEST_INT8 = 127
 """Symmetric: -128 is not used, so that a number and its negative round alike."""
 
@@ -183,7 +177,7 @@ def encode_update(
         scales.append(scale)
         sent[name] = Array(steps)
     if dtype == "int8":
-        sent[SCALES] = Array(np.array(scales, np.float32))
+        sent[records.SCALES] = Array(np.array(scales, np.float32))
     return EncodedUpdate(sent, left)
 
 
@@ -212,8 +206,8 @@ def decode_update(
     if dtype == "float32":
         return arrays
     small = [name for name in base if name in parameters and _gets_smaller(base[name].dtype)]
-    check_names(arrays, [*base, SCALES] if dtype == "int8" else base)
-    scales = _scales(arrays[SCALES], small) if dtype == "int8" else {}
+    check_names(arrays, [*base, records.SCALES] if dtype == "int8" else base)
+    scales = _scales(arrays[records.SCALES], small) if dtype == "int8" else {}
     decoded = ArrayRecord()
     for name, expected in base.items():
         if name not in small:
@@ -260,8 +254,8 @@ def unpacked(name: str, array: Array) -> NDArray:
 
 
 def _scales(array: Array, names: list[str]) -> dict[str, np.float32]:
-    values = unpacked(SCALES, array)
-    _check_form(SCALES, values, "float32", (len(names),))
+    values = unpacked(records.SCALES, array)
+    _check_form(records.SCALES, values, "float32", (len(names),))
     scales = dict(zip(names, values, strict=True))
     for name, scale in scales.items():
         if not (np.isfinite(scale) and scale >= 0):

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from common import records
 from common.wire import (
-    SCALES,
     WireError,
     decode_model,
     decode_update,
@@ -197,7 +196,7 @@ class TestUpdate:
             "w": ("int8", [127, 2, 2]),
             "b": ("int8", [127]),
             "mean": ("float32", [6.0]),
-            SCALES: ("float32", [2.0, float(scale)]),
+            records.SCALES: ("float32", [2.0, float(scale)]),
         }
         assert sent.residual["w"].tolist() == [0.0, 1.0, 0.5]
         assert abs(sent.residual["b"][0]) < 1e-6
@@ -242,8 +241,8 @@ class TestUpdate:
 
     def test_only_parameters_that_are_shared_travel(self) -> None:
         sent = encode_update(tensors(b=[127.0]), tensors(b=[0.0]), PARAMETERS, "int8", {})
-        assert list(sent.arrays) == ["b", SCALES]
-        assert sent.arrays[SCALES].numpy().tolist() == [1.0]
+        assert list(sent.arrays) == ["b", records.SCALES]
+        assert sent.arrays[records.SCALES].numpy().tolist() == [1.0]
 
     def test_it_takes_half_or_a_quarter_of_the_bytes(self) -> None:
         before, after = {"w": torch.zeros(1000)}, {"w": torch.ones(1000)}
@@ -255,7 +254,7 @@ class TestUpdate:
         assert sizes == {"float32": 4128, "float16": 2128, "int8": 1128}
 
 
-GOOD = {"w": np.int8([127, 2]), "b": np.int8([0]), "mean": F32([6]), SCALES: F32([2, 0])}
+GOOD = {"w": np.int8([127, 2]), "b": np.int8([0]), "mean": F32([6]), records.SCALES: F32([2, 0])}
 BASE = packed({"w": F32([0, 0]), "b": F32([10]), "mean": F32([5])})
 
 
@@ -278,17 +277,17 @@ class TestMalformed:
     @pytest.mark.parametrize(
         ("changes", "reason"),
         [
-            ({SCALES: None}, r"missing \[':scales'\], extra \[\]"),
+            ({records.SCALES: None}, r"missing \[':scales'\], extra \[\]"),
             ({"w": None}, r"missing \['w'\]"),
             ({"x": np.int8([1])}, r"extra \['x'\]"),
             ({"w": F32([127, 2])}, r"'w' came as float32\[2\], wire.dtype asks for int8\[2\]"),
             ({"w": np.uint8([127, 2])}, r"'w' came as uint8\[2\]"),
             ({"w": np.int8([[127, 2]])}, r"'w' came as int8\[1, 2\]"),
-            ({SCALES: F32([2])}, r"':scales' came as float32\[1\], .* float32\[2\]"),
-            ({SCALES: np.float64([2, 0])}, r"':scales' came as float64\[2\]"),
-            ({SCALES: F32([2, -1])}, "the scale of array 'b' is -1.0"),
-            ({SCALES: F32([np.nan, 0])}, "the scale of array 'w' is nan"),
-            ({SCALES: F32([2, np.inf])}, "the scale of array 'b' is inf"),
+            ({records.SCALES: F32([2])}, r"':scales' came as float32\[1\], .* float32\[2\]"),
+            ({records.SCALES: np.float64([2, 0])}, r"':scales' came as float64\[2\]"),
+            ({records.SCALES: F32([2, -1])}, "the scale of array 'b' is -1.0"),
+            ({records.SCALES: F32([np.nan, 0])}, "the scale of array 'w' is nan"),
+            ({records.SCALES: F32([2, np.inf])}, "the scale of array 'b' is inf"),
         ],
     )
     def test_a_reply_of_another_form_is_refused(self, changes: dict[str, Any], reason: str) -> None:
@@ -310,5 +309,7 @@ class TestMalformed:
     def test_a_scale_that_leads_out_of_float32_gives_infinity_for_admission_to_refuse(
         self,
     ) -> None:
-        decoded = decode_update(packed(GOOD | {SCALES: F32([3e38, 0])}), BASE, PARAMETERS, "int8")
+        decoded = decode_update(
+            packed(GOOD | {records.SCALES: F32([3e38, 0])}), BASE, PARAMETERS, "int8"
+        )
         assert np.isinf(decoded["w"].numpy()).all()

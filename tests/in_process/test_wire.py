@@ -19,7 +19,7 @@ from client_app.uplink import RESIDUAL
 from common import records
 from common.config import flat
 from common.models import load_model
-from common.wire import SCALES, WireError
+from common.wire import WireError
 from tests.in_process.grid import Fault, InProcessGrid, run_in_process
 from tests.settings import ROOT
 
@@ -185,9 +185,9 @@ def with_scale(value: float) -> Callable[[Message], Message]:
 
     def change(reply: Message) -> Message:
         arrays = dict(reply.content.array_records[records.ARRAYS])
-        scales = arrays[SCALES].numpy().copy()
+        scales = arrays[records.SCALES].numpy().copy()
         scales[0] = value
-        reply.content[records.ARRAYS] = ArrayRecord({**arrays, SCALES: Array(scales)})
+        reply.content[records.ARRAYS] = ArrayRecord({**arrays, records.SCALES: Array(scales)})
         return reply
 
     return change
@@ -258,7 +258,7 @@ def test_only_small_arrays_are_on_the_wire(tmp_path: Path, monkeypatch: pytest.M
     def noted(message: Message, context: Context) -> Message:
         reply = client_app(message, context)
         for record in records.of_type(reply.content, ArrayRecord).values():
-            seen["up"] |= {array.dtype for name, array in record.items() if name != SCALES}
+            seen["up"] |= {array.dtype for name, array in record.items() if name != records.SCALES}
         return reply
 
     monkeypatch.setattr(InProcessGrid, "_deliver", watched)
