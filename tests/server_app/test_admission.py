@@ -19,7 +19,7 @@ from flwr.app import (
 )
 
 from common import records
-from common.wire import SCALES, decode_update
+from common.wire import decode_update
 from server_app.admission import (
     Admission,
     Gate,
@@ -400,7 +400,7 @@ class TestEncodedReplies:
     STEPS = np.array([[127, 0, 0], [0, 0, 0]], np.int8)
 
     def reply(self, **arrays: Any) -> Message:
-        sent = {"weight": self.STEPS, "seen": MODEL["seen"], SCALES: F32([2])} | arrays
+        sent = {"weight": self.STEPS, "seen": MODEL["seen"], records.SCALES: F32([2])} | arrays
         return answer(reply_content(packed(sent), MetricRecord(METRICS), ROUND))
 
     def admit(self, reply: Message, **limits: Any) -> Admission:
@@ -436,8 +436,8 @@ class TestEncodedReplies:
     @pytest.mark.parametrize(
         ("arrays", "reason"),
         [
-            ({SCALES: F32([-2])}, "the scale of array 'weight' is -2.0"),
-            ({SCALES: F32([3e38])}, "'weight' holds NaN or infinity in 1 of 6 places"),
+            ({records.SCALES: F32([-2])}, "the scale of array 'weight' is -2.0"),
+            ({records.SCALES: F32([3e38])}, "'weight' holds NaN or infinity in 1 of 6 places"),
             ({"weight": MODEL["weight"]}, "'weight' came as float32[2, 3]"),
             ({"seen": np.array(4, np.int32)}, "array 'seen' is int32[], the model has int64[]"),
         ],
