@@ -41,8 +41,9 @@ def local_model_settings(settings: Settings, node: Node) -> ModelSettings:
     if node.model_name not in MODELS:
         raise SettingsError(f"{chosen}, which is unknown: allowed are {', '.join(sorted(MODELS))}")
     if shared.sharing != "predictor":
+        what = "shares the whole model" if shared.sharing == "all" else "trains one model"
         raise SettingsError(
-            f"{chosen}, but this run shares the whole model, {shared.name!r}: leave model-name "
+            f"{chosen}, but this run {what}, {shared.name!r}: leave model-name "
             "(MOONFLOWER_MODEL_NAME) empty here, or run with model.sharing='predictor'"
         )
     own = shared.model_copy(update={"name": node.model_name})

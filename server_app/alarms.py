@@ -87,6 +87,8 @@ def _guessing(report: RoundReport, after: int, num_classes: int) -> Iterator[str
 
 
 def _standing_still(report: RoundReport) -> Iterator[str]:
+    if report.update_norm is None:  # nothing is shared that could move
+        return
     idle = [name for name, norm in report.updates.norms.items() if norm == 0]
     if idle:
         yield (

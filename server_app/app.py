@@ -165,12 +165,12 @@ def _test_set(
 ) -> ExampleSet | None:
     """Return the server's test set, or None where the global model can't be evaluated here."""
     if private_names(model, settings.model):
-        stays = (
-            "the encoders stay with the clients (model.sharing is predictor)"
-            if settings.model.sharing == "predictor"
-            else "BatchNorm's running statistics stay with the clients (model.batch-norm-buffers "
-            "is local)"
-        )
+        stays = {
+            "all": "BatchNorm's running statistics stay with the clients "
+            "(model.batch-norm-buffers is local)",
+            "predictor": "the encoders stay with the clients (model.sharing is predictor)",
+            "nothing": "the models stay with the clients (model.sharing is nothing)",
+        }[settings.model.sharing]
         log.info(
             "%s, so the server can't evaluate the global model; the best round is chosen by the "
             "clients' mean accuracy",

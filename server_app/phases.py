@@ -244,8 +244,10 @@ def aggregate(
     }
 
 
-def change(federation: Federation, before: ArrayRecord, after: ArrayRecord) -> float:
-    """Return the L2 norm of the global model's change."""
+def change(federation: Federation, before: ArrayRecord, after: ArrayRecord) -> float | None:
+    """Return the L2 norm of the global model's change; None where nothing is shared."""
+    if not before:
+        return None
     return update_norm(after, before, _parameters(federation))
 
 

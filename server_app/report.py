@@ -82,7 +82,7 @@ class RoundReport:
         By phase, and ``total``.
     updates : Updates
     update_norm : float or None
-        L2 norm of the change of the global model's parameters.
+        L2 norm of the change of the global model's parameters; None where nothing is shared.
     alarms : Sequence[str]
         What should be looked at (:mod:`server_app.alarms`).
     """

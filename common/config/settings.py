@@ -74,6 +74,19 @@ class Settings(Table):
             )
         return value
 
+    @field_validator("server")
+    @classmethod
+    def _nothing_to_aggregate(cls, value: ServerSettings, info: ValidationInfo) -> ServerSettings:
+        model = info.data.get("model")
+        if model is None or model.sharing != "nothing":
+            return value
+        if info.data.get("algorithm") != "fedavg" or value.aggregator != "fedavg":
+            raise ValueError(
+                "model.sharing = 'nothing' trains every client alone: it needs algorithm 'fedavg', "
+                "which adds no term of a global model, and server.aggregator 'fedavg'"
+            )
+        return value
+
     @field_validator("experiment")
     @classmethod
     def _folder_name(cls, value: str) -> str:

@@ -135,10 +135,11 @@ class ModelSettings(Table):
         description="Size of MOON's projection head at the end of the encoder (the papers use "
         "256). 0: no head."
     )
-    sharing: Literal["all", "predictor"] = Field(
+    sharing: Literal["all", "predictor", "nothing"] = Field(
         description="What of the model is trained together: all of it, or only the predictor "
         "(FedGen paper, Table 4). Then each client's encoder stays on its disk, and a node may "
-        "choose another model of the same latent size (`model-name` in its node config)."
+        "choose another model of the same latent size (`model-name` in its node config). With "
+        "`nothing` every client trains alone from round to round (SOLO in the MOON paper)."
     )
     batch_norm_buffers: Literal["averaged", "local"] = Field(
         description="Whether BatchNorm's running statistics are averaged like weights, or never "

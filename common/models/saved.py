@@ -28,7 +28,7 @@ from common.files import (
     write_bytes,
     write_json,
 )
-from common.models.split import SplitModel, private_names
+from common.models.split import SplitModel, private_names, unshared_names
 from common.storage import pack_tensors, unpack_tensors
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def save_model(
     folder : Path
         Such as ``best``. Only models belong into it: anything else in it is deleted.
     model : SplitModel
-        On any device; weights and buffers are saved, without the encoder where only the predictor
-        is shared: this one has never been trained.
+        On any device; weights and buffers are saved, without what is not shared
+        (``model.sharing``): here it has never been trained.
     settings : ModelSettings
     spec : DataSpec
         What the model was built from.
@@ -150,11 +150,16 @@ def load_model(path: Path | str, *, allow_private_parts: bool = False) -> SplitM
 
 
 def _trained_here(model: SplitModel, settings: ModelSettings) -> dict[str, Tensor]:
-    left_out = model.encoder_names() if settings.sharing == "predictor" else set()
+    left_out = unshared_names(model, settings)
     return {name: value for name, value in model.state_dict().items() if name not in left_out}
 
 
 def _incomplete(folder: Path, settings: ModelSettings) -> str:
+    if settings.sharing == "nothing":
+        return (
+            f"{folder} holds no weights: every client trained alone (model.sharing = 'nothing'). "
+            "The clients' models are in state/<experiment>/<client>/ on their machines"
+        )
     if settings.sharing == "predictor":
         return (
             f"{folder} holds a predictor only: it was trained with model.sharing = 'predictor', "

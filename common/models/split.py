@@ -47,13 +47,23 @@ class SplitModel(nn.Module):
         return set(self.state_dict()) - {name for name, _ in self.named_parameters()}
 
 
+def unshared_names(model: SplitModel, settings: ModelSettings) -> set[str]:
+    """Return the state-dict names of what every client trains for itself (``model.sharing``)."""
+    unshared = {
+        "all": set[str](),
+        "predictor": model.encoder_names(),
+        "nothing": set(model.state_dict()),
+    }
+    return unshared[settings.sharing]
+
+
 def private_names(model: SplitModel, settings: ModelSettings) -> set[str]:
     """Return the state-dict names of what never leaves a client.
 
-    The encoder where only the predictor is shared (``model.sharing``), and BatchNorm's running
-    statistics where they are local (``model.batch-norm-buffers``).
+    What is not shared (:func:`unshared_names`), and BatchNorm's running statistics where they are
+    local (``model.batch-norm-buffers``).
     """
-    private = model.encoder_names() if settings.sharing == "predictor" else set()
+    private = unshared_names(model, settings)
     if settings.batch_norm_buffers == "local":
         private |= model.buffer_names()
     return private
