@@ -14,6 +14,7 @@ from scripts.moonflower.benchmark.command import benchmark
 from scripts.moonflower.doctor.command import app as doctor
 from scripts.moonflower.options import Preset, RunConfig, Verbose
 from scripts.moonflower.repository import ROOT
+from scripts.moonflower.reproduce.command import reproduce
 
 app = typer.Typer(
     help="Moonflower: federated learning on data that do not look alike.",
@@ -40,6 +41,7 @@ app.command("superlink")(machines.superlink)
 app.command("supernode")(machines.supernode)
 app.command("fence")(machines.fence)
 app.command("benchmark")(benchmark)
+app.command("reproduce")(reproduce)
 
 
 @app.command()

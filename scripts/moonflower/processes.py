@@ -28,13 +28,19 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent is gone (Linux).
+def end_with_parent(*, gently: bool = False) -> None:
+    """Ask the kernel to end this process when its parent is gone (Linux).
 
     To be called in a child that was just forked.
+
+    Parameters
+    ----------
+    gently : bool
+        By SIGTERM, for a child that ends what it has started itself; else by SIGKILL.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        number = signal.SIGTERM if gently else signal.SIGKILL
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def descendants(root: int) -> set[int]:

@@ -1,0 +1,1 @@
+"""``moonflower reproduce``: the papers' tables, run cell by cell through the app."""

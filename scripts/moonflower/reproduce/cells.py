@@ -1,0 +1,164 @@
+"""The cells of a table: one checked simulation for each row, column and seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from common.config import SettingsError, flat
+from scripts.moonflower.reproduce.description import PAPER_SCALE, Column, Row, Score, Table
+from scripts.moonflower.run_config import Plan, make_plan, read_preset
+
+LARGEST_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for.
+
+    Attributes
+    ----------
+    name : str
+        Of the table.
+    table : Table
+    scale : str
+    seeds : Sequence[int]
+    rounds : int or None
+        In place of what the table says.
+    download : bool
+        ``data.download``.
+    """
+
+    name: str
+    table: Table
+    scale: str
+    seeds: Sequence[int]
+    rounds: int | None = None
+    download: bool = False
+
+    @property
+    def file_name(self) -> str:
+        """How files of this table at this scale begin."""
+        return self.name if self.scale == PAPER_SCALE else f"{self.name}-{self.scale}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run.
+
+    Attributes
+    ----------
+    row, column, score
+        From the table.
+    seed : int
+    plan : Plan
+        Its settings; ``plan.settings.experiment`` names its folder.
+    """
+
+    row: Row
+    column: Column
+    score: Score
+    seed: int
+    plan: Plan
+
+    @property
+    def experiment(self) -> str:
+        """The name of its folder."""
+        return self.plan.settings.experiment
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that it is to have."""
+        return self.plan.settings.num_rounds
+
+
+def cells_of(request: Request) -> list[Cell]:
+    """Return all cells of a table, those of the first seed first.
+
+    So a table that was broken off has every row with the seeds that were done.
+
+    Raises
+    ------
+    SettingsError
+        The scale is unknown, or the settings of a cell can't be used.
+    """
+    table = request.table
+    return [
+        _cell(request, row, column, seed)
+        for seed in request.seeds
+        for column in table.columns
+        for row in table.rows
+    ]
+
+
+def _cell(request: Request, row: Row, column: Column, seed: int) -> Cell:
+    table = request.table
+    chosen = {
+        **read_preset(row.preset),
+        **flat(table.settings),
+        **flat(table.settings_of(request.scale)),
+        **flat(row.settings),
+        **flat(column.settings),
+        **flat(row.scales.get(request.scale, {})),
+        "experiment": f"{request.file_name}.{row.name}.{column.name}.seed-{seed}",
+        "seed": seed,
+        "data.download": request.download,
+    }
+    if request.rounds is not None:
+        chosen["num-rounds"] = request.rounds
+    return Cell(row, column, table.scores[row.score], seed, make_plan(None, (), chosen, None))
+
+
+def parse_seeds(text: str | None, table: Table) -> list[int]:
+    """Return the seeds in ``text``, as ``0,1,2``; None: the table's.
+
+    Raises
+    ------
+    SettingsError
+        They are no whole numbers from 0 to 2**31 - 1, or one is there twice.
+    """
+    if text is None:
+        return list(table.seeds)
+    parts = [part.strip() for part in text.split(",")]
+    seeds = [int(part) for part in parts if part.isascii() and part.isdigit()]
+    if len(seeds) < len(parts) or max(seeds) > LARGEST_SEED or len(set(seeds)) < len(seeds):
+        raise SettingsError(
+            f"--seeds {text!r}: whole numbers from 0 to {LARGEST_SEED} separated by commas are "
+            "needed, each once, as 0,1,2"
+        )
+    return seeds
+
+
+def select(cells: Sequence[Cell], only: Iterable[str]) -> list[Cell]:
+    """Return the cells that one of ``only`` speaks of; all without any.
+
+    Parameters
+    ----------
+    cells : Sequence[Cell]
+    only : Iterable[str]
+        ``ROW`` or ``ROW/COLUMN``: a row's name, a pattern such as ``fedgen-*`` or an algorithm,
+        and a column's name.
+
+    Raises
+    ------
+    SettingsError
+        One of them speaks of no cell.
+    """
+    wanted = list(only)
+    for text in wanted:
+        if not any(_speaks_of(text, cell) for cell in cells):
+            rows = ", ".join(dict.fromkeys(cell.row.name for cell in cells))
+            columns = ", ".join(dict.fromkeys(cell.column.name for cell in cells))
+            raise SettingsError(
+                f"--only {text!r} is no cell of this table: it takes ROW or ROW/COLUMN. Rows are "
+                f"{rows} (or an algorithm), columns are {columns}"
+            )
+    return [cell for cell in cells if not wanted or any(_speaks_of(t, cell) for t in wanted)]
+
+
+def _speaks_of(text: str, cell: Cell) -> bool:
+    row, _, column = text.partition("/")
+    return (fnmatchcase(cell.row.name, row) or cell.plan.settings.algorithm == row) and (
+        column in ("", cell.column.name)
+    )

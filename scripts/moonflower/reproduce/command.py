@@ -1,0 +1,104 @@
+"""``moonflower reproduce``: what a person types, checked before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scripts.moonflower.repository import ROOT
+
+if TYPE_CHECKING:
+    from scripts.moonflower.reproduce.cells import Cell
+    from scripts.moonflower.reproduce.simulate import Places
+
+BAD_INPUT = 2
+
+
+def reproduce(
+    table: Annotated[
+        str | None, typer.Argument(help="A file in scripts/tables, without .toml.")
+    ] = None,
+    scale: Annotated[
+        str, typer.Option(help="paper, or a smaller one that the table has, as small.")
+    ] = "paper",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ALGORITHM/COLUMN",
+            help="Run these cells only, as fedgen/0.1 or fedavg-official. May be repeated.",
+        ),
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="As 0,1,2. Default: the table's.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of every cell. Default: the table's.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Cells at a time. Default: as many as cores.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Default: output/reproduce.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where data sets are. Default: ~/.moonflower/data.")
+    ] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Fetch a data set that is missing.")
+    ] = False,
+    gpus_per_client: Annotated[
+        float, typer.Option(min=0.0, help="Part of a GPU for each, as 0.1. 0: on the CPU.")
+    ] = 0.0,
+    show: Annotated[
+        bool, typer.Option("--list", help="Run nothing: list the tables, or the cells of one.")
+    ] = False,
+) -> None:
+    """Run a paper's table and write it next to the paper's numbers.
+
+    Cells that are finished are not run again, and one that was interrupted goes on after its last
+    round: the same command goes on with a table.
+    """
+    from common.config import SettingsError
+    from common.node import expanded
+    from scripts.moonflower.reproduce.cells import Request, cells_of, parse_seeds, select
+    from scripts.moonflower.reproduce.description import read_table, table_names
+    from scripts.moonflower.reproduce.record import refuse_other_settings
+    from scripts.moonflower.reproduce.session import Session, check_data
+    from scripts.moonflower.reproduce.simulate import Places
+    from scripts.moonflower.simulation import check_gpus
+
+    if table is None and show:
+        for name in table_names():
+            typer.echo(f"{name}: {read_table(name).title}")
+        return
+    try:
+        if table is None:
+            raise SettingsError(f"which table? There are {', '.join(table_names())}")
+        described = read_table(table)
+        chosen_seeds = parse_seeds(seeds, described)
+        request = Request(table, described, scale, chosen_seeds, rounds, download)
+        cells = cells_of(request)
+        chosen = select(cells, only or [])
+        folder = expanded(str(output or ROOT / "output" / "reproduce")).absolute()
+        data = None if data_dir is None else expanded(str(data_dir)).absolute()
+        places = Places(folder, data)
+        for cell in cells:
+            refuse_other_settings(cell, places.runs)
+        if show:
+            _list(chosen, places)
+            return
+        check_gpus(gpus_per_client)
+        check_data(chosen, places)
+    except SettingsError as error:
+        typer.echo(f"moonflower: {error}", err=True)
+        raise typer.Exit(BAD_INPUT) from None
+    session = Session(request, cells, chosen, places, jobs, gpus_per_client)
+    raise typer.Exit(session.run(lambda line: print(line, flush=True)))
+
+
+def _list(cells: list[Cell], places: Places) -> None:
+    from scripts.moonflower.reproduce.record import read_record
+
+    for cell in cells:
+        record = read_record(cell, places.runs)
+        state = "finished" if record.finished else f"{record.rounds} of {cell.rounds} rounds"
+        name = f"{cell.row.name}/{cell.column.name}"
+        typer.echo(f"{name:28} seed {cell.seed}  {cell.plan.clients} clients  {state}")

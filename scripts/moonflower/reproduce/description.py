@@ -1,0 +1,151 @@
+"""What a table is made of: ``scripts/tables/*.toml``, the papers' numbers and their sources."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from common.config import SettingsError
+from scripts.moonflower.repository import ROOT
+
+TABLES = ROOT / "scripts" / "tables"
+PAPER_SCALE = "paper"
+
+_Name = Field(pattern=r"^[a-z0-9.-]{1,24}$")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Score(_Part):
+    """Which number of a run counts.
+
+    Attributes
+    ----------
+    protocol : str
+        ``data.client-test`` of the runs that it is for: ``official`` or ``global``.
+    number : str
+        Where it stands in a line of ``metrics.jsonl``; an accuracy in [0, 1].
+    best : int
+        The mean of so many best rounds; 0: the last round that was evaluated.
+    over : str
+        What the standard deviation is over. ``clients``: each client's accuracy of each run counts
+        as a value of its own.
+    why : str
+        Where that rule is from.
+    """
+
+    protocol: Literal["official", "global", "validation"]
+    number: Literal["clients.weighted", "clients.mean", "global.accuracy"]
+    best: int = Field(ge=0)
+    over: Literal["seeds", "clients"] = "seeds"
+    why: str
+
+
+class Column(_Part):
+    """A column of the paper's table; ``settings`` are nested as in TOML."""
+
+    name: str = _Name
+    label: str
+    settings: dict[str, Any]
+
+
+class Row(_Part):
+    """A row of the paper's table.
+
+    Attributes
+    ----------
+    name : str
+        For ``--only`` and names of experiments.
+    label : str
+    preset : str
+        In ``scripts/presets``.
+    settings : dict
+        What differs from it, nested as in TOML.
+    scales : dict
+        What differs further at a scale, by its name.
+    score : str
+        A key of the table's scores.
+    paper : dict[str, list[float]]
+        The paper's mean and, if it gives one, standard deviation in percent, by column.
+    """
+
+    name: str = _Name
+    label: str
+    preset: str
+    settings: dict[str, Any]
+    scales: dict[str, dict[str, Any]] = {}
+    score: str
+    paper: dict[str, list[float]] = {}
+
+
+class Table(_Part):
+    """A table of a paper: its cells are rows times columns times seeds."""
+
+    title: str
+    source: str
+    seeds: list[int]
+    notes: list[str]
+    settings: dict[str, Any] = {}
+    scales: dict[str, dict[str, Any]] = {}
+    scores: dict[str, Score]
+    columns: list[Column] = Field(min_length=1)
+    rows: list[Row] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Table:
+        columns = [column.name for column in self.columns]
+        rows = [row.name for row in self.rows]
+        if len(set(columns)) < len(columns) or len(set(rows)) < len(rows):
+            raise ValueError("names of rows and of columns must be different")
+        for row in self.rows:
+            unknown = {row.score} - self.scores.keys() | row.paper.keys() - set(columns)
+            unknown |= row.scales.keys() - self.scales.keys()
+            if unknown:
+                raise ValueError(f"row {row.name!r} speaks of unknown {sorted(unknown)}")
+            if not all(len(numbers) in (1, 2) for numbers in row.paper.values()):
+                raise ValueError(f"row {row.name!r}: the paper's numbers are [mean] or [mean, std]")
+        return self
+
+    def settings_of(self, scale: str) -> Mapping[str, Any]:
+        """Return what a scale changes in every row.
+
+        Raises
+        ------
+        SettingsError
+            The table has no such scale.
+        """
+        if scale == PAPER_SCALE:
+            return {}
+        if scale not in self.scales:
+            known = ", ".join([PAPER_SCALE, *self.scales])
+            raise SettingsError(f"--scale {scale!r}: this table has {known}")
+        return self.scales[scale]
+
+
+def table_names() -> list[str]:
+    """Return the names of all tables, sorted."""
+    return sorted(path.stem for path in TABLES.glob("*.toml"))
+
+
+def read_table(name: str) -> Table:
+    """Read a table of ``scripts/tables``.
+
+    Raises
+    ------
+    SettingsError
+        There is none of that name, or its file is wrong.
+    """
+    path = TABLES / f"{name}.toml"
+    if name not in table_names():
+        raise SettingsError(
+            f"table {name!r}: there is no file {path}. Tables are {', '.join(table_names())}"
+        )
+    try:
+        return Table.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, ValidationError) as error:
+        raise SettingsError(f"{path} is no table: {error}") from None

@@ -1,0 +1,91 @@
+"""What a cell has left on disk so far."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.config import SettingsError
+from scripts.moonflower.reproduce.cells import Cell
+from server_app.errors import ResumeError
+from server_app.resume import check_settings
+from server_app.settings_file import SETTINGS_FILE, read_settings
+from server_app.tracking import METRICS_FILE
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A cell and the lines of its ``metrics.jsonl``, at most as many as it is to have rounds.
+
+    Attributes
+    ----------
+    cell : Cell
+    exists : bool
+        Whether it has a folder, so that it is to be resumed.
+    lines : Sequence[Line]
+        Ascending.
+    """
+
+    cell: Cell
+    exists: bool
+    lines: Sequence[Line]
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that were played."""
+        return len(self.lines)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds that are wanted were played."""
+        return self.rounds >= self.cell.rounds
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the rounds took."""
+        return sum(float(line["seconds"]["total"]) for line in self.lines)
+
+
+def read_record(cell: Cell, runs: Path) -> Record:
+    """Read what a cell has left in ``runs``, also while it runs."""
+    folder = runs / cell.experiment
+    lines = _lines(folder / METRICS_FILE)
+    wanted = [line for line in lines if line["round"] <= cell.rounds]
+    return Record(cell, folder.is_dir(), wanted)
+
+
+def _lines(path: Path) -> list[Line]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    # Without the last one while it is being written, or if a kill cut it short.
+    return [json.loads(line) for line in text.split("\n")[:-1] if line.endswith("}")]
+
+
+def refuse_other_settings(cell: Cell, runs: Path) -> None:
+    """Make sure that what is in a cell's folder was run with the cell's settings.
+
+    ``num-rounds`` may differ either way: rounds do not depend on how many follow.
+
+    Raises
+    ------
+    SettingsError
+        Names what differs.
+    """
+    folder = runs / cell.experiment
+    if not (folder / SETTINGS_FILE).exists():
+        return  # killed at once, or another folder; the app decides when it is resumed
+    try:
+        saved = read_settings(folder)["settings"]
+        longer = max(cell.rounds, int(saved.get("num-rounds", 0)))
+        check_settings(saved, cell.plan.settings.model_copy(update={"num_rounds": longer}))
+    except ResumeError as error:
+        raise SettingsError(
+            f"{error}\nIt lies in {folder}: move it away, or choose another folder with --output"
+        ) from None

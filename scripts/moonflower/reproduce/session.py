@@ -1,0 +1,150 @@
+"""One ``moonflower reproduce`` from the first line on the screen to the last."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from common.config import SettingsError
+from common.files import write_bytes
+from scripts.moonflower.interruption import (
+    InterruptedRunError,
+    raising_on_signals,
+    signals_held_back,
+)
+from scripts.moonflower.processes import adopt_orphans, end_descendants
+from scripts.moonflower.reproduce.cells import Cell, Request
+from scripts.moonflower.reproduce.curves import draw
+from scripts.moonflower.reproduce.markdown import render
+from scripts.moonflower.reproduce.record import Record, read_record
+from scripts.moonflower.reproduce.runner import Runner
+from scripts.moonflower.reproduce.simulate import Places, start_cell
+from scripts.moonflower.simulation import default_actors
+
+FAILED = 1
+TAIL = 5
+"""Lines of a failed cell that are shown."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What was asked for, checked.
+
+    Attributes
+    ----------
+    request : Request
+    cells : Sequence[Cell]
+        All of the table.
+    chosen : Sequence[Cell]
+        Those that are run.
+    places : Places
+    jobs : int or None
+        Cells at a time; None: as many as cores, one with GPUs.
+    gpus_per_client : float
+    """
+
+    request: Request
+    cells: Sequence[Cell]
+    chosen: Sequence[Cell]
+    places: Places
+    jobs: int | None
+    gpus_per_client: float
+
+    def run(self, say: Callable[[str], None]) -> int:
+        """Run what is not finished, write the table after every cell, return the exit code."""
+        jobs = self.jobs or self._default_jobs()
+        start = partial(
+            start_cell, places=self.places, jobs=jobs, gpus_per_client=self.gpus_per_client
+        )
+        say(f"{len(self.chosen)} cells, {jobs} at a time; results go to {self.places.output}")
+        adopt_orphans()
+        try:
+            with raising_on_signals():
+                try:
+                    runner = Runner(self.places.runs, jobs, start, say, lambda _: self.write())
+                    failed = runner.run(self.chosen)
+                finally:
+                    with signals_held_back():
+                        end_descendants()
+        except InterruptedRunError as error:
+            say(f"{error}; the same command goes on where this one was")
+            return error.exit_code
+        for path in self.write():
+            say(str(path))
+        for cell in failed:
+            _explain(self.places.printed(cell), cell, say)
+        return FAILED if failed else 0
+
+    def write(self) -> list[Path]:
+        """Write Markdown and PNG from what is on disk; return their paths."""
+        records = [read_record(cell, self.places.runs) for cell in self.cells]
+        base = self.places.output / self.request.file_name
+        paths = [base.with_name(f"{base.name}{ending}") for ending in (".md", ".png")]
+        text = render(self.request, records, _command(), _machine(self.gpus_per_client))
+        write_bytes(paths[0], text.encode())
+        write_bytes(paths[1], draw(self.request, records))
+        return paths
+
+    def _default_jobs(self) -> int:
+        if self.gpus_per_client:
+            return 1  # each cell's Ray takes all GPUs for its own
+        threads = max(cell.plan.settings.train.cpu_threads for cell in self.chosen)
+        unfinished = [each for each in self.chosen if not self._record(each).finished]
+        return default_actors(max(1, len(unfinished)), threads)
+
+    def _record(self, cell: Cell) -> Record:
+        return read_record(cell, self.places.runs)
+
+
+def check_data(cells: Sequence[Cell], places: Places) -> None:
+    """Load the test set of every data set that the cells need, which also prepares it for them.
+
+    Raises
+    ------
+    SettingsError
+        One is missing or can't be read.
+    """
+    import torch
+
+    from common.data import DataError, load_server_test_set
+    from common.node import Folders
+
+    folders = Folders.find({"state-dir": str(places.state), "data-dir": str(places.data or "")})
+    settings = {cell.plan.settings.data.source: cell.plan.settings for cell in cells}
+    try:
+        for each in settings.values():
+            load_server_test_set(each, folders, torch.device("cpu"))
+    except DataError as error:
+        raise SettingsError(
+            f"{error}\n(Here: --data-dir FOLDER, or --download to fetch it)"
+        ) from None
+
+
+def _explain(printed: Path, cell: Cell, say: Callable[[str], None]) -> None:
+    text = printed.read_text(encoding="utf-8", errors="replace") if printed.exists() else ""
+    say(f"{cell.experiment} failed. All that it printed is in {printed}; the end of it:")
+    for line in text.splitlines()[-TAIL:]:
+        say(f"  {line}")
+
+
+def _command() -> str:
+    return shlex.join(["moonflower", *sys.argv[1:]])
+
+
+def _machine(gpus_per_client: float) -> list[str]:
+    import flwr
+    import torch
+
+    device = f"{os.cpu_count()} CPU cores ({platform.machine()})"
+    if gpus_per_client:
+        device = f"{torch.cuda.get_device_name()}, {gpus_per_client:g} for each client; {device}"
+    return [
+        f"Machine: {device}",
+        f"Python {platform.python_version()}, torch {torch.__version__}, flwr {flwr.__version__}",
+    ]
