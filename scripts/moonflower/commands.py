@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -87,6 +86,7 @@ def simulate(
     """
     from common.config import SettingsError
     from common.node import expanded
+    from scripts.moonflower.folders import writable
     from scripts.moonflower.run_config import make_plan
     from scripts.moonflower.session import run
     from scripts.moonflower.simulation import Machine, check_gpus, default_actors
@@ -102,8 +102,8 @@ def simulate(
         plan = make_plan(preset, run_config or [], options, clients)
         check_gpus(gpus_per_client)
         folders = {
-            OUTPUT: _writable(output_dir or os.environ.get(OUTPUT) or ROOT / "output"),
-            STATE: _writable(state_dir or os.environ.get(STATE) or ROOT / "state"),
+            OUTPUT: writable(output_dir or os.environ.get(OUTPUT) or ROOT / "output"),
+            STATE: writable(state_dir or os.environ.get(STATE) or ROOT / "state"),
         }
         if data_dir is not None:
             folders["MOONFLOWER_DATA_DIR"] = expanded(str(data_dir))
@@ -114,23 +114,6 @@ def simulate(
         raise typer.Exit(BAD_SETTINGS) from None
     chosen = actors or default_actors(plan.clients, plan.settings.train.cpu_threads)
     raise typer.Exit(run(plan, Machine(folders, chosen, gpus_per_client), verbose=verbose))
-
-
-def _writable(wanted: Path | str) -> Path:
-    """Return the folder as an absolute path, made where it was missing."""
-    from common.config import SettingsError
-    from common.node import expanded
-
-    folder = expanded(str(wanted))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise SettingsError(
-            f"nothing can be written to {folder}: {error}. Choose another folder with --output-dir "
-            "(results) and --state-dir (what clients keep)."
-        ) from None
-    return folder
 
 
 @app.command("run")

@@ -20,7 +20,7 @@ class Request:
     Attributes
     ----------
     name : str
-        Of the table.
+        Of the table; files and experiments are called after it.
     table : Table
     scale : str
     seeds : Sequence[int]

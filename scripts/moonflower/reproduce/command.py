@@ -18,7 +18,8 @@ BAD_INPUT = 2
 
 def reproduce(
     table: Annotated[
-        str | None, typer.Argument(help="A file in scripts/tables, without .toml.")
+        str | None,
+        typer.Argument(help="A file in scripts/tables, without .toml; or a path to one."),
     ] = None,
     scale: Annotated[
         str, typer.Option(help="paper, or a smaller one that the table has, as small.")
@@ -58,9 +59,10 @@ def reproduce(
     """
     from common.config import SettingsError
     from common.node import expanded
+    from scripts.moonflower.folders import writable
     from scripts.moonflower.reproduce.cells import Request, cells_of, parse_seeds, select
     from scripts.moonflower.reproduce.description import read_table, table_names
-    from scripts.moonflower.reproduce.record import refuse_other_settings
+    from scripts.moonflower.reproduce.record import refuse_other_settings, refuse_shorter
     from scripts.moonflower.reproduce.session import Session, check_data
     from scripts.moonflower.reproduce.simulate import Places
     from scripts.moonflower.simulation import check_gpus
@@ -74,18 +76,28 @@ def reproduce(
             raise SettingsError(f"which table? There are {', '.join(table_names())}")
         described = read_table(table)
         chosen_seeds = parse_seeds(seeds, described)
-        request = Request(table, described, scale, chosen_seeds, rounds, download)
+        request = Request(
+            Path(table).stem if table.endswith(".toml") else table,
+            described,
+            scale,
+            chosen_seeds,
+            rounds,
+            download,
+        )
         cells = cells_of(request)
         chosen = select(cells, only or [])
-        folder = expanded(str(output or ROOT / "output" / "reproduce")).absolute()
-        data = None if data_dir is None else expanded(str(data_dir)).absolute()
+        folder = expanded(str(output or ROOT / "output" / "reproduce"))
+        data = None if data_dir is None else expanded(str(data_dir))
         places = Places(folder, data)
         for cell in cells:
             refuse_other_settings(cell, places.runs)
         if show:
             _list(chosen, places)
             return
+        for cell in chosen:
+            refuse_shorter(cell, places.runs)
         check_gpus(gpus_per_client)
+        writable(places.output)
         check_data(chosen, places)
     except SettingsError as error:
         typer.echo(f"moonflower: {error}", err=True)

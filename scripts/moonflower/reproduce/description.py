@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -133,17 +134,18 @@ def table_names() -> list[str]:
 
 
 def read_table(name: str) -> Table:
-    """Read a table of ``scripts/tables``.
+    """Read a table: a name in ``scripts/tables``, or the path of a TOML file.
 
     Raises
     ------
     SettingsError
-        There is none of that name, or its file is wrong.
+        There is none, or its file is wrong.
     """
-    path = TABLES / f"{name}.toml"
-    if name not in table_names():
+    path = Path(name) if name.endswith(".toml") else TABLES / f"{name}.toml"
+    if not path.is_file():
         raise SettingsError(
-            f"table {name!r}: there is no file {path}. Tables are {', '.join(table_names())}"
+            f"table {name!r}: there is no file {path}. Tables are {', '.join(table_names())}; a "
+            "path to a TOML file of your own works too"
         )
     try:
         return Table.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,31 @@ def _lines(path: Path) -> list[Line]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return []
-    # Without the last one while it is being written, or if a kill cut it short.
-    return [json.loads(line) for line in text.split("\n")[:-1] if line.endswith("}")]
+    lines = []
+    for line in text.splitlines():
+        with suppress(ValueError):  # one that is being written, or that a kill cut short
+            lines.append(json.loads(line))
+    return lines
+
+
+def refuse_shorter(cell: Cell, runs: Path) -> None:
+    """Make sure that a cell that is to go on was not begun with more rounds than are wanted.
+
+    Raises
+    ------
+    SettingsError
+        It was: the app makes a run longer, never shorter.
+    """
+    folder = runs / cell.experiment
+    if not (folder / SETTINGS_FILE).exists() or read_record(cell, runs).finished:
+        return
+    begun_with = read_settings(folder)["settings"]["num-rounds"]
+    if begun_with > cell.rounds:
+        raise SettingsError(
+            f"{cell.experiment} was begun with {begun_with} rounds and can't be made shorter than "
+            f"that: go on with --rounds {begun_with} (or more), or choose another folder with "
+            "--output"
+        )
 
 
 def refuse_other_settings(cell: Cell, runs: Path) -> None:

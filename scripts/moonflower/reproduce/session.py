@@ -67,7 +67,7 @@ class Session:
         try:
             with raising_on_signals():
                 try:
-                    runner = Runner(self.places.runs, jobs, start, say, lambda _: self.write())
+                    runner = Runner(self.places.runs, jobs, start, say, self._rewrite)
                     failed = runner.run(self.chosen)
                 finally:
                     with signals_held_back():
@@ -90,6 +90,9 @@ class Session:
         write_bytes(paths[0], text.encode())
         write_bytes(paths[1], draw(self.request, records))
         return paths
+
+    def _rewrite(self, _finished: Record) -> None:
+        self.write()
 
     def _default_jobs(self) -> int:
         if self.gpus_per_client:
