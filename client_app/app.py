@@ -12,6 +12,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from client_app.computation import Computation, check_computation
 from client_app.evaluation import evaluate
 from client_app.local_model import build_local_model, local_model_settings
 from client_app.optimizer import build_optimizer
@@ -52,6 +53,7 @@ def on_query(message: Message, context: Context) -> Message:
         answer[records.CLIENT_NAME] = node.name
         settings = parse_settings(context.run_config)
         local_model_settings(settings, node)
+        check_computation(settings.train, node.device)
         data = load_client_data(settings, node)
         answer[records.CLIENT_LABELS] = data.label_counts.tolist()
         answer[records.CLIENT_DEVICE] = str(node.device)
@@ -70,15 +72,19 @@ def on_train(message: Message, context: Context) -> Message:
     settings = client.settings
     terms = build_terms(settings)
     with client.state.locked(_LOCK_SECONDS):
-        model = client.load_model(before=client.server_round)
-        for term in terms:
-            term.begin(model, client.instruction)
+        computation = Computation.of(settings.train, client.node.device)
+        model = computation.arrange(client.load_model(before=client.server_round))
+        with computation.precision():
+            for term in terms:
+                term.begin(model, client.instruction)
+        computation.compile(model)
         learning_rate = float(cast(float, client.instruction.config[records.LEARNING_RATE]))
         metrics = train(
             model,
             client.batches(),
             terms,
             build_optimizer(model, settings.train, learning_rate),
+            computation,
         )
         client.keep(model, terms)
         arrays = arrays_to_send(model, client.received, settings, client.state, client.server_round)

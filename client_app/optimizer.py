@@ -62,6 +62,7 @@ class Sgd:
         self._learning_rate, self._momentum = learning_rate, momentum
         self._weight_decay = weight_decay
         self._buffers: list[Tensor | None] = []
+        self.param_groups = [{"params": self._parameters}]  # what torch's GradScaler unscales
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -107,6 +108,7 @@ class Adam:
         self._means: list[Tensor] = []
         self._squares: list[Tensor] = []
         self._steps: list[Tensor] = []
+        self.param_groups = [{"params": self._parameters}]  # what torch's GradScaler unscales
 
     def zero_grad(self) -> None:
         """Forget the gradients."""

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from client_app.computation import Computation
 from client_app.optimizer import Optimizer
 from client_app.terms import Step, Term
 from common.data import Batch
@@ -20,6 +21,7 @@ def train(
     batches: Iterable[Batch],
     terms: Sequence[Term],
     optimizer: Optimizer,
+    computation: Computation | None = None,
 ) -> dict[str, float]:
     """Minimise cross-entropy plus the terms' penalties over ``batches``.
 
@@ -33,6 +35,8 @@ def train(
         Already begun.
     optimizer : Optimizer
         Over the model's parameters.
+    computation : Computation, optional
+        Precision, layout, compilation; without it, plain float32.
 
     Returns
     -------
@@ -40,21 +44,25 @@ def train(
         Means over the steps: ``loss``, ``cross-entropy``, each term's penalty under its name
         and the terms' own metrics; and ``steps``, their number.
     """
+    computation = computation or Computation()
     device = next(model.parameters()).device
     sums = torch.zeros(2 + len(terms), device=device)
     steps = 0
     model.train()
-    for batch in batches:
+    for batch in computation.watched(batches):
+        x = computation.arranged(batch.x)
         with _normalisation_for(model, len(batch.y)):
-            z = model.encoder(batch.x)
-            logits = model.predictor(z)
-            step = Step(batch.x, batch.y, batch.index, z, logits, model)
-            cross_entropy = F.cross_entropy(logits, batch.y)
-            penalties = [term.penalty(step) for term in terms]
-            loss = torch.stack([cross_entropy, *penalties]).sum()
+            with computation.precision():
+                # .float() of float32 is the tensor itself: terms see float32 in every precision.
+                z = model.encoder(x).float()
+                logits = model.predictor(z).float()
+                step = Step(x, batch.y, batch.index, z, logits, model)
+                cross_entropy = F.cross_entropy(logits, batch.y)
+                penalties = [term.penalty(step) for term in terms]
+                loss = torch.stack([cross_entropy, *penalties]).sum()
             optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            computation.backward(loss)
+            computation.step(optimizer)
         # Kept on the device: reading a number here would wait for it in every step.
         sums += torch.stack([loss, cross_entropy, *penalties]).detach()
         steps += 1

@@ -109,5 +109,5 @@ class Contrastive:
         Zero where a number is not finite, as those of a previous model that has all but diverged:
         its NaN would spoil this round's training, and so on for ever.
         """
-        z = torch.stack([frozen.encoder(x) for frozen in self._frozen])
+        z = torch.stack([frozen.encoder(x) for frozen in self._frozen]).float()
         return z.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)

@@ -179,3 +179,17 @@ class TrainSettings(Table):
         description="CPU threads of one client. Part of the experiment because sums over more "
         "threads round differently: the same number gives the same bits everywhere."
     )
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        description="Of the local forward and backward computation; weights, losses and what "
+        "travels stay float32. `bfloat16` also works on a CPU, which may be slower by it; "
+        "`float16` needs a GPU, and its loss is scaled. Other bits than `float32`."
+    )
+    channels_last: bool = Field(
+        description="Keep images and convolutions as batch x height x width x channels in memory, "
+        "which is what GPUs' half-precision convolutions want. Other bits."
+    )
+    compile: bool = Field(
+        description="Compile the model with torch.compile (needs a C++ compiler on the client). "
+        "Each SuperNode pays it anew in every round, a minute or so, and once more for a smaller "
+        "last batch: only for rounds much longer than that. The log says what it took. Other bits."
+    )

@@ -77,3 +77,9 @@ def test_more_clients_than_examples_are_refused_with_the_clients_reason(tmp_path
     overrides = {"data.fraction": 0.01, "data.partition": "iid", "experiment": "x"}
     with pytest.raises(StartError, match=r"(?s)20 of 20 clients can't take part.*20 clients"):
         run_in_process(overrides, 20, tmp_path)
+
+
+def test_float16_without_a_gpu_is_refused_with_the_clients_reason(tmp_path: Path) -> None:
+    overrides = {"train.precision": "float16", "experiment": "x"}
+    with pytest.raises(StartError, match=r"(?s)2 of 2 clients can't take part.*needs a GPU"):
+        run_in_process(overrides, 2, tmp_path)

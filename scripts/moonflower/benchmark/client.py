@@ -13,6 +13,7 @@ import torch
 from flwr.app import ConfigRecord
 from torch import Tensor
 
+from client_app.computation import Computation
 from client_app.optimizer import build_optimizer
 from client_app.state import ClientState
 from client_app.terms import Instruction, build_terms
@@ -129,13 +130,18 @@ def app_round(
         _ROUND, begun_with or settings, client.numbers(), client.node, data, client.state
     )
     terms = build_terms(settings)
-    for term in terms:
-        term.begin(model, instruction)
+    computation = Computation.of(settings.train, client.node.device)
+    computation.arrange(model)
+    with computation.precision():
+        for term in terms:
+            term.begin(model, instruction)
+    computation.compile(model)
     return train(
         model,
         app_batches(client, examples),
         terms,
         build_optimizer(model, settings.train, settings.train.learning_rate),
+        computation,
     )
 
 
