@@ -130,8 +130,7 @@ def _timed(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
     rest = time.perf_counter() - began - first
     log.info(
         "train.compile: the first step took %.1f s, the other %d together %.1f s. A SuperNode "
-        "starts a process for every round, which compiles anew: without train.compile a round "
-        "has to be longer than with it, or it is not worth it",
+        "pays the first anew in every round: compare with a round without train.compile",
         first,
         max(steps - 1, 0),
         rest,

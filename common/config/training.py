@@ -190,6 +190,7 @@ class TrainSettings(Table):
     )
     compile: bool = Field(
         description="Compile the model with torch.compile (needs a C++ compiler on the client). "
-        "Each SuperNode pays it anew in every round, a minute or so, and once more for a smaller "
-        "last batch: only for rounds much longer than that. The log says what it took. Other bits."
+        "A SuperNode starts a process for every round and pays the warm-up anew (40 s for a small "
+        "CNN on two cores, again for a smaller last batch): only for rounds much longer than "
+        "that. The log says what it took. Other bits."
     )
