@@ -52,9 +52,9 @@ def benchmark(
     replies: Annotated[
         list[int] | None, typer.Option(min=1, help="May be repeated. Default: 10 and 100 (d).")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=2, help="Of the simulation (f).")] = 3,
+    rounds: Annotated[int, typer.Option(min=2, help="Of the simulation (f).")] = 4,
     simulated_clients: Annotated[int, typer.Option(min=1, help="Of the simulation (f).")] = 10,
-    simulated_epochs: Annotated[int, typer.Option(min=1, help="Of the simulation (f).")] = 5,
+    simulated_epochs: Annotated[int, typer.Option(min=1, help="Of the simulation (f).")] = 10,
     run_config: RunConfig = None,
     output: Annotated[Path, typer.Option(help="Folder for benchmark.json and benchmark.md.")] = ROOT
     / "output"

@@ -47,6 +47,6 @@ class Sizes:
     server_steps: int = 50
     replies: tuple[int, ...] = (10, 100)
     simulated_clients: int = 10
-    rounds: int = 3
-    simulated_epochs: int = 5
+    rounds: int = 4
+    simulated_epochs: int = 10
     settings: dict[str, Any] = field(default_factory=dict)
