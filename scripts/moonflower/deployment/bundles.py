@@ -31,6 +31,8 @@ _SERVER_HEAD = """\
 _NODE_HEAD = """\
 # This node's settings. MOONFLOWER_DATA_DIR holds its examples (read only), MOONFLOWER_STATE_DIR
 # what it keeps between rounds. MOONFLOWER_DEVICE: cpu, cuda, cuda:1; empty: a GPU if there is one.
+# MOONFLOWER_MODEL_NAME: the model whose encoder is trained here in a run that shares only the
+# predictor (model.sharing="predictor"); empty: the run's.
 """
 
 
@@ -87,6 +89,7 @@ def write_node_settings(folder: Path, description: Description, name: str) -> No
             "MOONFLOWER_DATA_DIR": _below(state, "data"),
             "MOONFLOWER_STATE_DIR": _below(state, "state"),
             "MOONFLOWER_DEVICE": "",
+            "MOONFLOWER_MODEL_NAME": "",
             "MOONFLOWER_APP": description.app,
         },
     )

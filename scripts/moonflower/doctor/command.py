@@ -126,7 +126,15 @@ def _server_subjects(bundle: Bundle) -> list[Subject]:
 def _node_subjects(bundle: Bundle, settings: Settings | None) -> list[Subject]:
     from common.node import Folders
     from scripts.moonflower.deployment.release import versions_here
-    from scripts.moonflower.doctor import certificates, connection, data, disk, keys, versions
+    from scripts.moonflower.doctor import (
+        certificates,
+        connection,
+        data,
+        disk,
+        keys,
+        model,
+        versions,
+    )
     from scripts.moonflower.doctor.bundle import check_bundle, check_client_name
     from scripts.moonflower.doctor.device import check_device
 
@@ -142,6 +150,7 @@ def _node_subjects(bundle: Bundle, settings: Settings | None) -> list[Subject]:
         ("node key", lambda: keys.check_node_key(bundle)),
         ("data folder", lambda: data.check_folder_readable(folders.data)),
         ("examples", lambda: data.check_examples(settings, folders)),
+        ("model", lambda: model.check_model(settings)),
         ("state folder", lambda: disk.check_folder(*state)),
         ("device", check_device),
         ("connection", lambda: connection.check_connection(bundle)),

@@ -81,6 +81,7 @@ def test_a_node_in_order_passes_with_counts_per_class(server: Bundle, node: Bund
     found = findings(result)
     counts = found["training examples"]
     assert counts["found"] == "22 of 1x6x5, per label 0: 12, 2: 10; none of 1 labels"
+    assert found["model"]["found"].startswith("mlp (the run's)")
     assert found["first message"]["status"] == "ok"
 
 
