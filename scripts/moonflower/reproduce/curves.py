@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 
 def draw(request: Request, records: Sequence[Record]) -> bytes:
-    """Return a PNG with a panel for each column of the table.
+    """Return a PNG with a panel for each column of the table that has runs.
 
     Runs that are not finished are drawn as far as they came. The paper's number is a dotted line.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    columns = request.table.columns
+    begun = {record.cell.column.name for record in records if record.lines}
+    columns = [each for each in request.table.columns if not begun or each.name in begun]
     figure = Figure(figsize=(5.0 * len(columns), 4.0), layout="constrained")
     FigureCanvasAgg(figure)  # no display is needed
     panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]

@@ -63,3 +63,14 @@ def test_a_png_is_drawn_with_and_without_runs(tmp_path: Path) -> None:
         assert image.startswith(b"\x89PNG\r\n\x1a\n")
         sizes.append(len(image))
     assert sizes[1] > sizes[0]
+
+
+def test_a_column_without_runs_has_no_panel(tmp_path: Path) -> None:
+    cell = cells()[0]
+    write_run(tmp_path, cell, [0.1, 0.5])
+    some = draw(request(), [read_record(each, tmp_path) for each in cells()])
+    for each in cells():
+        write_run(tmp_path, each, [0.1, 0.5])
+    every = draw(request(), [read_record(each, tmp_path) for each in cells()])
+    # The width in pixels is the first number of a PNG's header; 5 inches at 120 dots a panel.
+    assert [int.from_bytes(image[16:20], "big") for image in (some, every)] == [600, 1200]
