@@ -50,14 +50,18 @@ class Network:
         if os.geteuid() != 0 or not shutil.which("ip"):
             pytest.skip("network namespaces need root and iproute2")
         try:
-            _ip("link", "add", self.name, "type", "bridge")
-            _ip("link", "set", self.name, "up")
+            # In a namespace too: where Docker runs, the machine's own firewall drops what bridges
+            # forward.
+            _ip("netns", "add", self.name)
+            switch = ("-n", self.name)
+            _ip(*switch, "link", "add", self.name, "type", "bridge")
+            _ip(*switch, "link", "set", self.name, "up")
             for number, machine in enumerate(self.machines):
                 cable, inside = f"{self.name}h{number}", f"{self.name}n{number}"
                 _ip("netns", "add", machine.namespace)
                 peer = ("peer", inside, "netns", machine.namespace)
-                _ip("link", "add", cable, "type", "veth", *peer)
-                _ip("link", "set", cable, "master", self.name, "up")
+                _ip(*switch, "link", "add", cable, "type", "veth", *peer)
+                _ip(*switch, "link", "set", cable, "master", self.name, "up")
                 there = ("-n", machine.namespace)
                 _ip(*there, "addr", "add", f"{machine.address}/24", "dev", inside)
                 _ip(*there, "link", "set", inside, "up")
@@ -67,6 +71,5 @@ class Network:
 
     def remove(self) -> None:
         """Take them away, once no process is left in them."""
-        gone = [["netns", "del", machine.namespace] for machine in self.machines]
-        for command in (*gone, ["link", "del", self.name]):
-            subprocess.run(["ip", *command], capture_output=True, check=False)
+        for namespace in (*(machine.namespace for machine in self.machines), self.name):
+            subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False)
