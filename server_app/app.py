@@ -19,6 +19,7 @@ from common.wire import WireError
 from server_app.checkpoint import Checkpoint
 from server_app.clock import Clock
 from server_app.errors import PERMANENT, OutputError, ResumeError
+from server_app.grid_views import InterruptibleGrid
 from server_app.loop import run_rounds, why_over
 from server_app.phases import ClientFailedError, DivergedError, Federation, RoundFailedError
 from server_app.report import describe_accuracy
@@ -68,7 +69,7 @@ PERMANENT_ERRORS = (
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run one experiment."""
-    serve(grid, context, Clock())
+    serve(InterruptibleGrid(grid), context, Clock())
 
 
 def serve(grid: Grid, context: Context, clock: Clock) -> Path:

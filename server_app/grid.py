@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 
 from common import records
 from common.config import ServerSettings
@@ -75,56 +74,6 @@ class Exchange:
     seconds: float
     bytes_sent: int
     bytes_received: int
-
-
-class SelectedGrid(Grid):
-    """A view of a Grid that shows only the chosen nodes.
-
-    Flower's strategies sample from "all" nodes of the Grid they are given; here, "all" are those
-    that Moonflower has chosen by name.
-    """
-
-    def __init__(self, grid: Grid, node_ids: Iterable[int]) -> None:
-        self._grid = grid
-        self._node_ids = tuple(node_ids)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Return the chosen nodes."""
-        return list(self._node_ids)
-
-    def set_run(self, run: Run) -> None:
-        """Pass on."""
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Run:
-        """Pass on."""
-        return self._grid.run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Pass on."""
-        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Pass on."""
-        return self._grid.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Pass on."""
-        return self._grid.pull_messages(message_ids)
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Pass on."""
-        return self._grid.send_and_receive(messages, timeout=timeout)
 
 
 def poll_delay(elapsed: float, first: float = FIRST_POLL) -> float:

@@ -25,7 +25,8 @@ from server_app.checks import update_norm
 from server_app.clock import Clock
 from server_app.downlink import encoded
 from server_app.evaluation import Summary, counts_of, summarise_clients
-from server_app.grid import Patience, SelectedGrid
+from server_app.grid import Patience
+from server_app.grid_views import SelectedGrid
 from server_app.history import recently_failed
 from server_app.late import LateReplies
 from server_app.roster import Roster

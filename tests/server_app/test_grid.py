@@ -14,7 +14,6 @@ from common import records
 from server_app.grid import (
     Exchange,
     Patience,
-    SelectedGrid,
     closing_time,
     exchange,
     poll_delay,
@@ -244,15 +243,3 @@ def test_nothing_sent_ends_at_once(fake: FakeClock) -> None:
     came = ask(grid_of(fake, [], count=0), fake)
     assert (came.replies, came.missing, came.seconds) == ({}, (), 0)
     assert came.exchange.answered == ()
-
-
-def test_a_selected_grid_shows_only_the_chosen_nodes(fake: FakeClock) -> None:
-    grid = grid_of(fake, [])
-    chosen = sorted(grid.get_node_ids())[:2]
-    view = SelectedGrid(grid, chosen)
-    assert view.get_node_ids() == chosen
-    assert [node.node_id for node in view.get_nodes()] == chosen
-    message = Message(RecordDict(), chosen[0], records.QUERY)
-    (message_id,) = view.push_messages([message])
-    (reply,) = view.pull_messages([message_id])
-    assert reply.metadata.src_node_id == chosen[0]
