@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from scripts.moonflower.processes import adopt_orphans, descendants, end_descendants
+from tests.scripts.interrupts import heed_interrupts
 from tests.settings import ROOT
 
 pytestmark = [
@@ -52,6 +53,7 @@ class Runs:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preexec_fn=heed_interrupts,  # noqa: PLW1509 (one thread)
         )
 
     def run(self, experiment: str, *arguments: str) -> tuple[int, str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from scripts.moonflower.processes import adopt_orphans, descendants, end_descendants
+from tests.scripts.interrupts import heed_interrupts
 from tests.settings import ROOT
 
 pytestmark = [
@@ -87,6 +88,7 @@ class Reproductions:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preexec_fn=heed_interrupts,  # noqa: PLW1509 (one thread)
         )
 
     def run(self, *arguments: str) -> tuple[int, str]:
