@@ -159,8 +159,9 @@ def _start(child: str) -> subprocess.Popen[str]:
 
 def test_sigterm_reaches_the_process_and_ends_the_supervisor_with_0() -> None:
     child = (
-        "import signal, sys, time\n"
-        "signal.signal(15, lambda *_: (print('goodbye', flush=True), sys.exit(0)))\n"
+        "import os, signal, sys, time\n"
+        # os.write, since the signal may come while the line below is still being printed.
+        "signal.signal(15, lambda *_: (os.write(1, b'goodbye\\n'), sys.exit(0)))\n"
         "print('started', flush=True)\n"
         "time.sleep(600)"
     )
