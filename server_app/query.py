@@ -86,9 +86,7 @@ class Answers:
 
     def and_then(self, later: Answers) -> Answers:
         """Return what is known after asking the others ``later``."""
-        clients = sorted(
-            [*self.clients, *later.clients], key=lambda each: (each.name, each.node_id)
-        )
+        clients = sorted([*self.clients, *later.clients], key=_by_name)
         silent = {n: why for n, why in self.silent.items() if n not in later.known} | later.silent
         gone = (self.gone - later.known) | later.gone
         return Answers(clients, self.errors | later.errors, silent, gone)

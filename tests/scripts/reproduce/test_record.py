@@ -61,7 +61,12 @@ def test_of_a_longer_run_only_the_rounds_that_are_asked_for_count(tmp_path: Path
 @pytest.mark.parametrize("rounds", [1, 4, 900])
 def test_other_numbers_of_rounds_are_the_same_cell(tmp_path: Path, rounds: int) -> None:
     write_settings(tmp_path, **{"num-rounds": rounds})
-    refuse_other_settings(cells()[0], tmp_path)
+    refuse_other_settings(cells()[0], tmp_path)  # is not refused
+    write_settings(tmp_path, seed=5, **{"num-rounds": rounds})
+    with pytest.raises(SettingsError) as caught:
+        refuse_other_settings(cells()[0], tmp_path)
+    assert "seed: started with 5" in str(caught.value)
+    assert "num-rounds: started with" not in str(caught.value)
 
 
 def test_a_cell_that_is_to_go_on_can_not_be_made_shorter(tmp_path: Path) -> None:
