@@ -196,6 +196,25 @@ def test_replies_that_wait_on_disk_give_the_same_model(build: Build) -> None:
     assert report.bytes_received == sum(len(a.data) for a in before.values()) * 2
 
 
+def test_the_order_in_which_replies_arrive_changes_no_bit(build: Build) -> None:
+    # Float32 sums of these steps, weighted by 3, 5 and 7 of 15, depend on their order.
+    steps = {"a": (0.1, 3), "b": (0.7, 5), "c": (1e-3, 7)}
+    configs = [{"name": n, "step": step, "examples": k} for n, (step, k) in steps.items()]
+    grace = {"server.straggler-grace": 100.0}
+    federation = build(configs, **grace)
+    before = start(federation)
+    found = []
+    for delays in [(1, 2, 3), (3, 2, 1), (2, 3, 1)]:
+        faults = [Fault(number, late(float(delay))) for number, delay in enumerate(delays)]
+        folder: Path = federation.tracker.folder
+        folder.rename(folder.with_name(f"before-{delays}"))
+        federation = build(configs, *faults, **grace)
+        after, report = play_round(federation, before, 1)
+        assert len(report.training.participants) == 3
+        found.append({name: array.data for name, array in after.items()})
+    assert found[0] == found[1] == found[2]
+
+
 def test_a_client_that_claims_more_examples_than_it_had_is_refused(build: Build) -> None:
     def claims(reply: Message) -> Message:
         reply.content.metric_records[records.METRICS][records.NUM_EXAMPLES] = 6
