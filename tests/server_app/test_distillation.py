@@ -4,12 +4,13 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from common.generator import build_generator
 from server_app.distillation import (
     averaged_head,
-    averaged_logits_loss,
+    averaged_logits,
     build_teacher,
     label_weighted_loss,
     shares_by_label,
@@ -32,16 +33,20 @@ def linear_heads(count: int, latent: int = 5, classes: int = 3) -> list[dict[str
 
 
 def test_eq_4_is_cross_entropy_of_the_averaged_logits() -> None:
-    # Two clients, one example: the mean logits are (log 3, 0), so p = (3/4, 1/4).
-    logits = torch.tensor([[[2 * math.log(3.0), 1.0]], [[0.0, -1.0]]])
-    assert averaged_logits_loss(logits, torch.tensor([1])).item() == pytest.approx(math.log(4))
+    # Two clients, one example z = 1: the mean logits are (log 3, 0), so p = (3/4, 1/4).
+    weights = ([[2 * math.log(3.0)], [1.0]], [[0.0], [-1.0]])
+    heads = [{"weight": torch.tensor(weight), "bias": torch.zeros(2)} for weight in weights]
+    teacher = build_teacher(make_settings().fedgen, nn.Linear(1, 2), heads, torch.ones(2, 2))
+    loss, logits = teacher(torch.ones(1, 1), torch.tensor([1]))
+    assert loss.item() == pytest.approx(math.log(4))
+    torch.testing.assert_close(logits, torch.tensor([[math.log(3.0), 0.0]]))
 
 
 def test_averaged_logits_are_the_logits_of_the_averaged_linear_head() -> None:
     heads, predictor = linear_heads(4), nn.Linear(5, 3, dtype=torch.float64)
     z = torch.randn(6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     each = torch.stack([z @ head["weight"].T + head["bias"] for head in heads])
-    torch.testing.assert_close(averaged_head(heads)(z)[0], each.mean(dim=0))
+    torch.testing.assert_close(averaged_head(heads)(z), each.mean(dim=0))
     torch.testing.assert_close(stacked_heads(predictor, heads)(z), each)
 
 
@@ -49,9 +54,38 @@ def test_eq_4_is_the_same_with_the_averaged_and_with_single_heads() -> None:
     heads, predictor = linear_heads(4), nn.Linear(5, 3, dtype=torch.float64)
     z = torch.randn(6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     y = torch.tensor([0, 1, 2, 0, 1, 2])
-    single = averaged_logits_loss(stacked_heads(predictor, heads)(z), y)
+    single = F.cross_entropy(averaged_logits(predictor, heads)(z), y)
     teacher = build_teacher(make_settings().fedgen, predictor, heads, torch.ones(4, 3))
     torch.testing.assert_close(teacher(z, y)[0], single)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_heads_in_one_product_give_the_bits_of_the_general_way(bias: bool) -> None:
+    torch.manual_seed(0)
+    clients = [nn.Linear(32, 10, bias=bias) for _ in range(10)]
+    z, y = torch.randn(32, 32, requires_grad=True), torch.arange(32) % 10
+    found = []
+    for each in (clients, [nn.Sequential(client) for client in clients]):
+        logits = stacked_heads(each[0], [client.state_dict() for client in each])(z)
+        loss = label_weighted_loss(logits, y, torch.ones(10, 32))
+        found.append((logits, *torch.autograd.grad(loss, z)))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("teacher_kind", ["averaged-logits", "label-weighted"])
+def test_a_predictor_that_is_more_than_linear_is_not_taken_for_linear(teacher_kind: str) -> None:
+    class Squared(nn.Linear):
+        def forward(self, z: torch.Tensor) -> torch.Tensor:
+            return super().forward(z) ** 2
+
+    heads, settings = linear_heads(2), make_settings(**{"fedgen.teacher": teacher_kind}).fedgen
+    teacher = build_teacher(
+        settings, Squared(5, 3, dtype=torch.float64), heads, torch.ones(2, 3, dtype=torch.float64)
+    )
+    z, y = torch.ones(1, 5, dtype=torch.float64), torch.tensor([0])
+    each = torch.stack([(z @ head["weight"].T + head["bias"]) ** 2 for head in heads])
+    torch.testing.assert_close(teacher(z, y)[1], each.mean(dim=0))  # equal shares
 
 
 def test_stacked_heads_work_for_a_predictor_that_is_not_linear() -> None:
@@ -93,7 +127,7 @@ def test_the_published_teacher_weighs_heads_by_their_share_of_the_label() -> Non
 def test_label_weighted_teacher_is_the_weighted_sum_over_clients_and_mean_over_the_batch() -> None:
     # p(y) of client 1 is (1/2, 1/2) everywhere; of client 2, (3/4, 1/4).
     logits = torch.tensor([[[0.0, 0.0]] * 2, [[math.log(3.0), 0.0]] * 2])
-    weights = torch.tensor([[0.25, 0.75], [1.0, 0.0]])  # [label, client]
+    weights = torch.tensor([[0.25, 1.0], [0.75, 0.0]])  # [client, example]
     y = torch.tensor([0, 1])
     first = 0.25 * math.log(2) + 0.75 * math.log(4 / 3)
     second = 1.0 * math.log(2)

@@ -10,7 +10,7 @@ written out anew.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -193,10 +193,27 @@ def averaged_logits(heads: Sequence[nn.Module], z: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(torch.stack([head(z) for head in heads]).mean(dim=0), y)
 
 
+def label_weighted(heads: Sequence[nn.Module], z: Tensor, y: Tensor, shares: Tensor) -> Tensor:
+    """Return the published code's teacher, head by head.
+
+    Parameters
+    ----------
+    heads : sequence of nn.Module
+    z, y : Tensor
+    shares : Tensor
+        Float ``[classes, clients]``: each client's share of the examples of a label.
+    """
+    losses = [
+        (F.cross_entropy(head(z), y, reduction="none") * shares[y, client]).mean()
+        for client, head in enumerate(heads)
+    ]
+    return torch.stack(losses).sum()
+
+
 def generator_training(
     generator: Generator,
     optimizer: torch.optim.Optimizer,
-    heads: Sequence[nn.Module],
+    teacher: Callable[[Tensor, Tensor], Tensor],
     prior: Tensor,
     random: torch.Generator,
     *,
@@ -204,15 +221,15 @@ def generator_training(
     batch_size: int,
     diversity_weight: float,
 ) -> float:
-    """Train ``generator`` in place on Eq. 4, head by head; return the mean loss.
+    """Train ``generator`` in place; return the mean loss.
 
     Parameters
     ----------
     generator : Generator
     optimizer : torch.optim.Optimizer
         Over the generator's parameters.
-    heads : sequence of nn.Module
-        One per client, without gradients.
+    teacher : callable
+        ``(z, y)`` to the loss of the clients' heads.
     prior : Tensor
         Float ``[classes]``.
     random : torch.Generator
@@ -226,7 +243,7 @@ def generator_training(
         y = torch.multinomial(prior, batch_size, replacement=True, generator=random)
         noise = torch.randn(batch_size, generator.noise_dim, generator=random, device=prior.device)
         z = generator(noise, y)
-        loss = averaged_logits(heads, z, y) + diversity_weight * diversity_loss(noise, z)
+        loss = teacher(z, y) + diversity_weight * diversity_loss(noise, z)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()

@@ -24,12 +24,21 @@ LATENT, CLASSES, HIDDEN = 32, 10, 64
 
 Teacher = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
-PREDICTORS: dict[str, Callable[[], nn.Module]] = {
-    "linear": lambda: nn.Linear(LATENT, CLASSES),
-    "two-layer": lambda: nn.Sequential(
-        nn.Linear(LATENT, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES)
-    ),
+
+def _linear() -> nn.Module:
+    return nn.Linear(LATENT, CLASSES)
+
+
+def _two_layer() -> nn.Module:
+    return nn.Sequential(nn.Linear(LATENT, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
+
+
+KINDS: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "linear predictors": (_linear, "averaged-logits"),
+    "linear predictors, published code's teacher": (_linear, "label-weighted"),
+    "two-layer predictors": (_two_layer, "averaged-logits"),
 }
+"""Predictors, and how the clients' heads teach (``fedgen.teacher``)."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,8 @@ class Federation:
         Before training.
     prior : Tensor
         Float ``[classes]``.
+    counts : Tensor
+        ``[clients, classes]``: examples of each label.
     """
 
     settings: FedGenSettings
@@ -54,6 +65,7 @@ class Federation:
     states: Sequence[Head]
     generator: Generator
     prior: Tensor
+    counts: Tensor
 
     def random(self) -> torch.Generator:
         """Return what labels and noise are drawn from, the same each time."""
@@ -69,19 +81,31 @@ class Federation:
 
 
 def make_federation(kind: str, clients: int, steps: int, device: torch.device) -> Federation:
-    """Return a federation whose heads are of one ``kind`` of ``PREDICTORS``."""
-    settings = parse_settings(default_run_config() | {"fedgen.server-steps": steps}).fedgen
+    """Return a federation of one of ``KINDS``."""
+    predictor, teacher = KINDS[kind]
+    changes = {"fedgen.server-steps": steps, "fedgen.teacher": teacher}
+    settings = parse_settings(default_run_config() | changes).fedgen
     with seeded_initialisation(0, "benchmark"):
-        heads = [PREDICTORS[kind]().to(device).requires_grad_(False) for _ in range(clients)]
+        heads = [predictor().to(device).requires_grad_(False) for _ in range(clients)]
     generator = build_generator(settings, CLASSES, LATENT, 0).to(device)
     prior = torch.full((CLASSES,), 1 / CLASSES, device=device)
     states = [head.state_dict() for head in heads]
-    return Federation(settings, heads, states, generator, prior)
+    # Unlike shares, so that a test sees whose share weighs which head.
+    counts = 1 + torch.arange(clients * CLASSES, device=device).view(clients, CLASSES) % 7
+    return Federation(settings, heads, states, generator, prior, counts)
 
 
 def _teacher(federation: Federation) -> Teacher:
-    counts = torch.ones(len(federation.heads), CLASSES, device=federation.prior.device)
-    return build_teacher(federation.settings, federation.heads[0], federation.states, counts)
+    this = federation
+    return build_teacher(this.settings, this.heads[0], this.states, this.counts)
+
+
+def _loop(federation: Federation) -> Callable[[Tensor, Tensor], Tensor]:
+    heads = federation.heads
+    if federation.settings.teacher == "averaged-logits":
+        return lambda z, y: bare.averaged_logits(heads, z, y)
+    shares = (federation.counts / federation.counts.sum(dim=0)).T
+    return lambda z, y: bare.label_weighted(heads, z, y, shares)
 
 
 def app_training(federation: Federation, generator: Generator) -> float:
@@ -104,7 +128,7 @@ def bare_training(federation: Federation, generator: Generator) -> float:
     return bare.generator_training(
         generator,
         federation.adam(generator),
-        federation.heads,
+        _loop(federation),
         federation.prior,
         federation.random(),
         steps=settings.server_steps,
@@ -135,12 +159,12 @@ def app_teacher(federation: Federation) -> tuple[Tensor, Tensor]:
 
 def bare_teacher(federation: Federation) -> tuple[Tensor, Tensor]:
     """Return :func:`teacher_gradients`, head by head."""
-    return teacher_gradients(federation, lambda z, y: bare.averaged_logits(federation.heads, z, y))
+    return teacher_gradients(federation, _loop(federation))
 
 
 def generator_training(sizes: Sizes) -> list[Line]:
     """Part c: seconds of one round's generator training, and of its teacher alone."""
-    return [line for kind in PREDICTORS for line in _of_kind(kind, sizes)]
+    return [line for kind in KINDS for line in _of_kind(kind, sizes)]
 
 
 def _of_kind(kind: str, sizes: Sizes) -> list[Line]:
@@ -156,7 +180,7 @@ def _of_kind(kind: str, sizes: Sizes) -> list[Line]:
     found = compare(contenders, sizes.device, sizes.repetitions)
     fewest, most = min(sizes.clients), max(sizes.clients)
     # The generator's own step is the same in both ways, so the teacher is timed alone as well.
-    linear = kind == "linear"
+    linear = kind == "linear predictors"
     lines = []
     for clients in sizes.clients:
         target = Target("at least", 3.0) if linear and clients == fewest else None
@@ -169,11 +193,11 @@ def _of_kind(kind: str, sizes: Sizes) -> list[Line]:
                 f"{way} ms/step": 1000 * found.median(name) / sizes.server_steps
                 for way, name in names.items()
             }
-            text = f"{what}, {kind} predictors, {clients} clients: app / loop over clients"
+            text = f"{what}, {kind}, {clients} clients: app / loop over clients"
             speed = found.speed(names["app"], names["loop"])
             lines.append(Line("c", text, speed, target, milliseconds))
     growth = found.speed(f"app, {fewest}", f"app, {most}")
-    text = f"generator, {kind} predictors: cost of {most} clients / cost of {fewest}"
+    text = f"generator, {kind}: cost of {most} clients / cost of {fewest}"
     return [*lines, Line("c", text, growth, Target("at most", 1.2) if linear else None)]
 
 

@@ -20,6 +20,7 @@ from scripts.moonflower.benchmark.client import (
     settings_of,
 )
 from scripts.moonflower.benchmark.generator import (
+    KINDS,
     app_teacher,
     app_training,
     bare_teacher,
@@ -83,7 +84,7 @@ def test_fedgens_bare_loop_gives_the_apps_weights_and_loss(beta: float) -> None:
         assert_same_weights(by_app, by_bare, opened.model)
 
 
-@pytest.mark.parametrize("kind", ["linear", "two-layer"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_loop_over_clients_gives_the_apps_generator_and_loss(kind: str) -> None:
     federation = make_federation(kind, 3, 4, CPU)
     by_app, by_bare = (copy.deepcopy(federation.generator) for _ in range(2))
@@ -95,7 +96,7 @@ def test_a_loop_over_clients_gives_the_apps_generator_and_loss(kind: str) -> Non
     assert not torch.equal(by_app.output.weight, federation.generator.output.weight)
 
 
-@pytest.mark.parametrize("kind", ["linear", "two-layer"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_loop_over_clients_gives_the_apps_teacher_and_its_gradient(kind: str) -> None:
     federation = make_federation(kind, 3, 1, CPU)
     (loss, gradient), (bare_loss, bare_gradient) = app_teacher(federation), bare_teacher(federation)

@@ -57,10 +57,10 @@ def run(folder: Path, *options: str) -> list[dict[str, object]]:
 def test_every_part_in_this_process_gives_its_lines(tmp_path: Path) -> None:
     options = [word for part in "abcd" for word in ("--part", part)]
     lines = run(tmp_path, *options)
-    # a: augmented, fixed and the gain; b: two objectives; c: two kinds of predictors, each with
-    # two numbers of clients, with and without the generator, and the growth; d: the strategy
-    # alone and all of the server's work.
-    assert [line["part"] for line in lines] == [*"aaa", *"bb", *"cccccccccc", *"dd"]
+    # a: augmented, fixed and the gain; b: two objectives; c: three kinds of heads, each with two
+    # numbers of clients, with and without the generator, and the growth; d: the strategy alone
+    # and all of the server's work.
+    assert [line["part"] for line in lines] == [*"aaa", *"bb", *("c" * 15), *"dd"]
     assert all(isinstance(line["ratio"], float) and line["ratio"] > 0 for line in lines)
 
 
