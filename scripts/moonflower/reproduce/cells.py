@@ -137,8 +137,8 @@ def select(cells: Sequence[Cell], only: Iterable[str]) -> list[Cell]:
     ----------
     cells : Sequence[Cell]
     only : Iterable[str]
-        ``ROW`` or ``ROW/COLUMN``: a row's name, a pattern such as ``fedgen-*`` or an algorithm,
-        and a column's name.
+        ``ROW`` or ``ROW/COLUMN``: a row's name or a pattern such as ``fedgen-*``, or, where no
+        row is called so, an algorithm; and a column's name.
 
     Raises
     ------
@@ -146,19 +146,22 @@ def select(cells: Sequence[Cell], only: Iterable[str]) -> list[Cell]:
         One of them speaks of no cell.
     """
     wanted = list(only)
-    for text in wanted:
-        if not any(_speaks_of(text, cell) for cell in cells):
+    chosen = [_chosen(cells, text) for text in wanted]
+    for text, found in zip(wanted, chosen, strict=True):
+        if not found:
             rows = ", ".join(dict.fromkeys(cell.row.name for cell in cells))
             columns = ", ".join(dict.fromkeys(cell.column.name for cell in cells))
             raise SettingsError(
                 f"--only {text!r} is no cell of this table: it takes ROW or ROW/COLUMN. Rows are "
                 f"{rows} (or an algorithm), columns are {columns}"
             )
-    return [cell for cell in cells if not wanted or any(_speaks_of(t, cell) for t in wanted)]
+    names = {cell.experiment for found in chosen for cell in found}
+    return [cell for cell in cells if not wanted or cell.experiment in names]
 
 
-def _speaks_of(text: str, cell: Cell) -> bool:
+def _chosen(cells: Sequence[Cell], text: str) -> list[Cell]:
     row, _, column = text.partition("/")
-    return (fnmatchcase(cell.row.name, row) or cell.plan.settings.algorithm == row) and (
-        column in ("", cell.column.name)
-    )
+    named = [cell for cell in cells if fnmatchcase(cell.row.name, row)]
+    # SOLO is FedAvg that shares nothing: --only fedavg means the row of that name.
+    rows = named or [cell for cell in cells if cell.plan.settings.algorithm == row]
+    return [cell for cell in rows if column in ("", cell.column.name)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from common.config import check_name
-from scripts.moonflower.reproduce.cells import Cell, Request, cells_of
+from scripts.moonflower.reproduce.cells import Cell, Request, cells_of, select
 from scripts.moonflower.reproduce.description import read_table, table_names
 
 EVERY = [(name, scale) for name in table_names() for scale in ("paper", *read_table(name).scales)]
@@ -72,6 +72,10 @@ def test_solo_trains_for_300_epochs_and_shares_nothing() -> None:
         (epochs,) = column_of(name, "solo", "train.local_epochs")
         assert rounds * epochs == 300
         assert column_of(name, "solo", "model.sharing") == ["nothing"]
+
+
+def test_only_fedavg_is_fedavg_though_solos_algorithm_is_fedavg_too() -> None:
+    assert [cell.row.name for cell in select(cells("moon-cifar10"), ["fedavg"])] == ["fedavg"]
 
 
 def test_solo_trains_as_many_epochs_as_the_others_at_the_small_scale() -> None:
