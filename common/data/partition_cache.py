@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from common.data.files import UnusableCacheError, read_or_make, write_whole
 from common.data.partition import partition_indices
 from common.data.prepared import PreparedSplit, digest
 from common.data.splits import Rows
+from common.data.versions import installed_version
 from common.node import Folders
 
 FORMAT = 1
@@ -40,8 +40,8 @@ def load_partitions(
         settings.alpha,
         settings.classes_per_client,
         settings.min_partition_size,
-        version("flwr-datasets"),
-        version("numpy"),
+        installed_version("flwr-datasets"),
+        installed_version("numpy"),
     ]
     path = folders.prepared / f"{settings.source}-partition-{digest(facts)}.npz"
     labels = train.arrays.y

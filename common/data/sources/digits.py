@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from common.config import DataSettings
 from common.data.arrays import Arrays
 from common.data.sources.base import Identity, Split
+from common.data.versions import installed_version
 from common.seeding import numpy_generator
 
 TEST_FRACTION = 0.2
@@ -20,7 +20,7 @@ SPLIT_SEED = 0
 
 def identity(settings: DataSettings, folder: Path, split: Split) -> Identity:
     """Return the version of scikit-learn, which carries the images."""
-    return [["scikit-learn", version("scikit-learn")]]
+    return [["scikit-learn", installed_version("scikit-learn")]]
 
 
 def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
