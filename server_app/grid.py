@@ -15,6 +15,7 @@ from server_app.clock import Clock
 from server_app.reminders import SOONEST, Reminders
 
 FIRST_POLL = 0.05
+"""Seconds until replies are asked for a second time; later ones are further apart."""
 SLOWEST_POLL = 3.0
 
 

@@ -16,7 +16,8 @@ from server_app.reminders import Reminders
 
 log = logging.getLogger("moonflower")
 
-FIRST_POLL = 0.2
+FIRST_LOOK = 0.2
+"""Seconds until nodes are counted, or asked after, a second time; later ones are further apart."""
 SAY_SO_EVERY = 10.0
 REMINDER = 30.0
 """Seconds without an answer after which a node is asked who it is a second time."""
@@ -109,7 +110,7 @@ class Roster:
                     settings.server.min_replies,
                 )
                 said_at = now
-            clock.sleep(min(poll_delay(now - began, FIRST_POLL), end - now))
+            clock.sleep(min(poll_delay(now - began, FIRST_LOOK), end - now))
 
     def _update(self, grid: Grid, settings: Settings, clock: Clock) -> None:
         online = set(grid.get_node_ids())

@@ -13,7 +13,7 @@ from server_app.clock import Clock
 from server_app.grid import SLOWEST_POLL, Patience, poll_delay
 from server_app.query import Answers, Client, query
 from server_app.reminders import Reminders
-from server_app.roster import FIRST_POLL, REMINDER, SAY_SO_EVERY, Roster
+from server_app.roster import FIRST_LOOK, REMINDER, SAY_SO_EVERY, Roster
 
 log = logging.getLogger("moonflower")
 
@@ -94,7 +94,7 @@ def _wait_for_nodes(grid: Grid, wanted: int, timeout: float, clock: Clock) -> li
             log.info("waiting for clients: %d of %d are connected", len(node_ids), wanted)
             said = (len(node_ids), now)
         seen = node_ids
-        clock.sleep(min(poll_delay(now - began, FIRST_POLL), began + timeout - now))
+        clock.sleep(min(poll_delay(now - began, FIRST_LOOK), began + timeout - now))
 
 
 def _too_few(found: int, settings: Settings) -> str:
