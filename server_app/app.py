@@ -19,9 +19,9 @@ from common.wire import WireError
 from server_app.checkpoint import Checkpoint
 from server_app.clock import Clock
 from server_app.errors import PERMANENT, OutputError, ResumeError
+from server_app.federation import ClientFailedError, DivergedError, Federation, RoundFailedError
 from server_app.grid_views import InterruptibleGrid
 from server_app.loop import run_rounds, why_over
-from server_app.phases import ClientFailedError, DivergedError, Federation, RoundFailedError
 from server_app.report import describe_accuracy
 from server_app.roster import Roster
 from server_app.settings_file import SETTINGS_FILE

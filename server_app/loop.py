@@ -18,8 +18,8 @@ from common.models import SplitModel
 from server_app import phases
 from server_app.alarms import alarms
 from server_app.evaluation import evaluate_global
+from server_app.federation import Federation
 from server_app.history import out_of_patience
-from server_app.phases import Federation
 from server_app.report import RoundReport
 from server_app.strategies.state import strategy_state
 from server_app.tracking import Tracker

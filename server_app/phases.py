@@ -8,35 +8,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
 
 from common import records
-from common.config import Settings
-from common.models import SplitModel
 from server_app.admission import Gate, explain
 from server_app.attempt import Attempt, ask
 from server_app.checks import update_norm
-from server_app.clock import Clock
 from server_app.downlink import encoded
 from server_app.evaluation import Summary, counts_of, summarise_clients
+from server_app.federation import (
+    ClientFailedError,
+    DivergedError,
+    Federation,
+    RoundFailedError,
+)
 from server_app.grid import Patience
 from server_app.grid_views import SelectedGrid
 from server_app.history import recently_failed
-from server_app.late import LateReplies
 from server_app.roster import Roster
 from server_app.rules import evaluate_rules, train_rules
 from server_app.sampling import choose_clients, without
 from server_app.spool import MB, Spool
-from server_app.tracking import Tracker
-
-if TYPE_CHECKING:
-    from common.data import ExampleSet
 
 log = logging.getLogger("moonflower")
 
@@ -45,46 +41,6 @@ _SMALL_AT_ONCE = 1000
 
 _SHARE_PULLED = 0.25
 """Part of ``server.replies-in-memory-mb`` for replies that were just pulled; the rest waits."""
-
-
-class RoundFailedError(RuntimeError):
-    """A round can't be finished; the message names each client's reason.
-
-    It had too few usable replies, twice; or the strategy made no model.
-    """
-
-
-class ClientFailedError(RoundFailedError):
-    """A client failed, and ``server.failure-policy`` is ``stop``: a person has to decide."""
-
-
-class DivergedError(RuntimeError):
-    """The aggregated model holds NaN or infinity; nothing good was overwritten by it."""
-
-
-@dataclass(frozen=True)
-class Federation:
-    """What stays the same from round to round.
-
-    Attributes
-    ----------
-    model : SplitModel
-        A place to put the global weights for evaluation and saving, on the server's device.
-    test_set : ExampleSet or None
-        On the same device. None: the global model is not evaluated by the server.
-    late : LateReplies
-        Of rounds that are over; the one thing here that changes.
-    """
-
-    settings: Settings
-    grid: Grid
-    roster: Roster
-    strategy: Strategy
-    model: SplitModel
-    test_set: ExampleSet | None
-    tracker: Tracker
-    clock: Clock
-    late: LateReplies = field(default_factory=LateReplies)
 
 
 def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> list[Attempt]:

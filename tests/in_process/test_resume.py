@@ -14,7 +14,7 @@ import torch
 
 from common.models import MODELS, load_facts, load_model
 from server_app.errors import PERMANENT, NothingToResumeError, OutputError, ResumeError
-from server_app.phases import ClientFailedError
+from server_app.federation import ClientFailedError
 from server_app.resume import locked
 from server_app.tracking import ExperimentExistsError
 from tests.in_process.grid import Fault, fails, run_in_process

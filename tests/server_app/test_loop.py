@@ -17,8 +17,8 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from common import records
 from common.data import ExampleSet, data_spec
 from common.models import build_model, load_facts, load_model
+from server_app.federation import DivergedError, Federation, RoundFailedError
 from server_app.loop import play_round, run_rounds
-from server_app.phases import DivergedError, Federation, RoundFailedError
 from server_app.start import gather
 from server_app.tracking import Tracker
 from tests.in_process.grid import (

@@ -11,8 +11,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message
 
 from common import records
+from server_app.federation import ClientFailedError
 from server_app.loop import play_round, run_rounds
-from server_app.phases import ClientFailedError
 from tests.in_process.grid import FakeClock, Fault, fails, late, never, with_nan
 from tests.server_app.test_loop import Build, build, lines_of, moved, sent, start
 from tests.server_app.toy import named
