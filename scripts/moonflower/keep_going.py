@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scripts.moonflower.flower import Flower, Status, SubmissionError
+from scripts.moonflower.flower import Flower, Log, Status, SubmissionError
 from server_app.errors import NOTHING_TO_RESUME, PERMANENT
 
 FAILED = 1
@@ -128,29 +128,42 @@ def _once(
         show(line)
 
     log = flower.follow(run_id, listen)
-    misses = 0
     try:
-        while True:
-            status = flower.status(run_id)
-            if status.kind == "unreachable":
-                misses += 1
-                if misses > max(limits.restarts, 1):
-                    return _End(status, rounds > 0)
-                if misses == 1:
-                    say(f"the SuperLink does not answer ({status.details}); asking again")
-                sleep(limits.delay(misses))
-                continue
-            if status.kind != "running":
-                log.stop()
-                return _End(status, rounds > 0)
-            if misses:
-                say("the SuperLink answers again")
-                log.restart()
-                misses = 0
-            # Flower ends the log with the run, as soon as it knows.
-            if log.wait(0.0):
-                sleep(POLL_SECONDS)
-            else:
-                log.wait(LONGEST_POLL)
+        status = _watch(flower, run_id, log, limits, say, sleep)
     finally:
         log.stop(0.0)
+    return _End(status, rounds > 0)
+
+
+def _watch(
+    flower: Flower,
+    run_id: str,
+    log: Log,
+    limits: Limits,
+    say: Callable[[str], None],
+    sleep: Callable[[float], None],
+) -> Status:
+    """Return how the run ended, or ``unreachable`` when the SuperLink stays away."""
+    misses = 0
+    while True:
+        status = flower.status(run_id)
+        if status.kind == "unreachable":
+            misses += 1
+            if misses > max(limits.restarts, 1):
+                return status
+            if misses == 1:
+                say(f"the SuperLink does not answer ({status.details}); asking again")
+            sleep(limits.delay(misses))
+            continue
+        if status.kind != "running":
+            log.stop()
+            return status
+        if misses:
+            say("the SuperLink answers again")
+            log.restart()
+            misses = 0
+        # Flower ends the log with the run, as soon as it knows.
+        if log.wait(0.0):
+            sleep(POLL_SECONDS)
+        else:
+            log.wait(LONGEST_POLL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from scripts.moonflower.repository import ROOT
 
 if TYPE_CHECKING:
-    from scripts.moonflower.reproduce.cells import Cell
+    from scripts.moonflower.reproduce.cells import Cell, Request
     from scripts.moonflower.reproduce.simulate import Places
 
 BAD_INPUT = 2
@@ -58,14 +59,8 @@ def reproduce(
     round: the same command goes on with a table.
     """
     from common.config import SettingsError
-    from common.node import expanded
-    from scripts.moonflower.folders import writable
-    from scripts.moonflower.reproduce.cells import Request, cells_of, parse_seeds, select
     from scripts.moonflower.reproduce.description import read_table, table_names
-    from scripts.moonflower.reproduce.record import refuse_other_settings, refuse_shorter
-    from scripts.moonflower.reproduce.session import Session, check_data
-    from scripts.moonflower.reproduce.simulate import Places
-    from scripts.moonflower.simulation import check_gpus
+    from scripts.moonflower.reproduce.session import Session
 
     if table is None and show:
         for name in table_names():
@@ -74,39 +69,39 @@ def reproduce(
     try:
         if table is None:
             raise SettingsError(f"which table? There are {', '.join(table_names())}")
-        described = read_table(table)
-        chosen_seeds = parse_seeds(seeds, described)
-        request = Request(
-            Path(table).stem if table.endswith(".toml") else table,
-            described,
-            scale,
-            chosen_seeds,
-            rounds,
-            download,
-        )
-        cells = cells_of(request)
-        chosen = select(cells, only or [])
-        folder = expanded(str(output or ROOT / "output" / "reproduce"))
-        data = None if data_dir is None else expanded(str(data_dir))
-        places = Places(folder, data)
-        for cell in cells:
-            refuse_other_settings(cell, places.runs)
+        request = _request(table, scale, seeds, rounds, download)
+        places = _places(output, data_dir)
+        session = Session.of(request, only or [], places, jobs, gpus_per_client)
         if show:
-            _list(chosen, places)
+            _list(session.chosen, session.places)
             return
-        for cell in chosen:
-            refuse_shorter(cell, places.runs)
-        check_gpus(gpus_per_client)
-        writable(places.output)
-        check_data(chosen, places)
+        session.check()
     except SettingsError as error:
         typer.echo(f"moonflower: {error}", err=True)
         raise typer.Exit(BAD_INPUT) from None
-    session = Session(request, cells, chosen, places, jobs, gpus_per_client)
     raise typer.Exit(session.run(lambda line: print(line, flush=True)))
 
 
-def _list(cells: list[Cell], places: Places) -> None:
+def _request(
+    table: str, scale: str, seeds: str | None, rounds: int | None, download: bool
+) -> Request:
+    from scripts.moonflower.reproduce.cells import Request, parse_seeds
+    from scripts.moonflower.reproduce.description import read_table
+
+    described = read_table(table)
+    name = Path(table).stem if table.endswith(".toml") else table
+    return Request(name, described, scale, parse_seeds(seeds, described), rounds, download)
+
+
+def _places(output: Path | None, data_dir: Path | None) -> Places:
+    from common.node import expanded
+    from scripts.moonflower.reproduce.simulate import Places
+
+    folder = expanded(str(output or ROOT / "output" / "reproduce"))
+    return Places(folder, None if data_dir is None else expanded(str(data_dir)))
+
+
+def _list(cells: Sequence[Cell], places: Places) -> None:
     from scripts.moonflower.reproduce.record import read_record
 
     for cell in cells:

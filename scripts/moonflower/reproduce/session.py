@@ -13,19 +13,25 @@ from pathlib import Path
 
 from common.config import SettingsError
 from common.files import write_bytes
+from scripts.moonflower.folders import writable
 from scripts.moonflower.interruption import (
     InterruptedRunError,
     raising_on_signals,
     signals_held_back,
 )
 from scripts.moonflower.processes import adopt_orphans, end_descendants
-from scripts.moonflower.reproduce.cells import Cell, Request
+from scripts.moonflower.reproduce.cells import Cell, Request, cells_of, select
 from scripts.moonflower.reproduce.curves import draw
 from scripts.moonflower.reproduce.markdown import render
-from scripts.moonflower.reproduce.record import Record, read_record
+from scripts.moonflower.reproduce.record import (
+    Record,
+    read_record,
+    refuse_other_settings,
+    refuse_shorter,
+)
 from scripts.moonflower.reproduce.runner import Runner
 from scripts.moonflower.reproduce.simulate import Places, start_cell
-from scripts.moonflower.simulation import default_actors
+from scripts.moonflower.simulation import check_gpus, default_actors
 
 FAILED = 1
 TAIL = 5
@@ -34,7 +40,7 @@ TAIL = 5
 
 @dataclass(frozen=True)
 class Session:
-    """What was asked for, checked.
+    """What was asked for.
 
     Attributes
     ----------
@@ -55,6 +61,43 @@ class Session:
     places: Places
     jobs: int | None
     gpus_per_client: float
+
+    @classmethod
+    def of(
+        cls,
+        request: Request,
+        only: Sequence[str],
+        places: Places,
+        jobs: int | None,
+        gpus_per_client: float,
+    ) -> Session:
+        """Return the session of a request, with the cells that ``only`` speaks of.
+
+        Raises
+        ------
+        SettingsError
+            No such cells, or some were run with other settings than the table's.
+        """
+        cells = cells_of(request)
+        chosen = select(cells, only)
+        for cell in cells:
+            refuse_other_settings(cell, places.runs)
+        return cls(request, cells, chosen, places, jobs, gpus_per_client)
+
+    def check(self) -> None:
+        """Look at all that a run needs.
+
+        Raises
+        ------
+        SettingsError
+            Rounds below those of an unfinished run, a GPU or data that are not there, or a folder
+            that can't be written.
+        """
+        for cell in self.chosen:
+            refuse_shorter(cell, self.places.runs)
+        check_gpus(self.gpus_per_client)
+        writable(self.places.output)
+        _check_data(self.chosen, self.places)
 
     def run(self, say: Callable[[str], None]) -> int:
         """Run what is not finished, write the table after every cell, return the exit code."""
@@ -105,7 +148,7 @@ class Session:
         return read_record(cell, self.places.runs)
 
 
-def check_data(cells: Sequence[Cell], places: Places) -> None:
+def _check_data(cells: Sequence[Cell], places: Places) -> None:
     """Load the test set of every data set that the cells need, which also prepares it for them.
 
     Raises
