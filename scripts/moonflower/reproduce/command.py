@@ -60,12 +60,13 @@ def reproduce(
     """
     from common.config import SettingsError
     from scripts.moonflower.reproduce.description import read_table, table_names
-    from scripts.moonflower.reproduce.session import Session
 
     if table is None and show:
         for name in table_names():
             typer.echo(f"{name}: {read_table(name).title}")
         return
+    from scripts.moonflower.reproduce.session import Session
+
     try:
         if table is None:
             raise SettingsError(f"which table? There are {', '.join(table_names())}")
