@@ -42,6 +42,9 @@ def draw(request: Request, records: Sequence[Record]) -> bytes:
 
 
 def _panel(panel: Axes, request: Request, records: Sequence[Record]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    has_paper = False
     for number, row in enumerate(request.table.rows):
         mine = [record for record in records if record.cell.row == row]
         rounds, low, mean, high = band([curve(each.lines, each.cell.score) for each in mine])
@@ -52,7 +55,11 @@ def _panel(panel: Axes, request: Request, records: Sequence[Record]) -> None:
         panel.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
         paper = row.paper.get(mine[0].cell.column.name)
         if paper:
+            has_paper = True
             panel.axhline(paper[0], color=colour, linestyle=":", linewidth=1)
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if has_paper:
+        panel.plot([], [], color="grey", linestyle=":", linewidth=1, label="paper")
     if panel.lines:
         panel.legend(loc="lower right", fontsize="small")
 
