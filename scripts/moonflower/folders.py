@@ -24,6 +24,6 @@ def writable(wanted: Path | str) -> Path:
     except OSError as error:
         raise SettingsError(
             f"nothing can be written to {folder}: {error}. Choose another folder with --output-dir "
-            "(results; reproduce: --output) and --state-dir (what clients keep)."
+            "(results; --output of reproduce and benchmark) and --state-dir (what clients keep)."
         ) from None
     return folder

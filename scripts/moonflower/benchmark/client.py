@@ -19,7 +19,7 @@ from client_app.state import ClientState
 from client_app.terms import Instruction, build_terms
 from client_app.training import train
 from common import records
-from common.config import Settings, parse_settings
+from common.config import Settings, SettingsError, parse_settings
 from common.data import ClientData, ExampleSet, TrainBatches, data_spec
 from common.generator import Generator, build_generator, generator_to_bytes
 from common.models import SplitModel, build_model
@@ -90,7 +90,18 @@ class Client:
 
 @contextmanager
 def open_client(settings: Settings, examples: int, device: torch.device) -> Iterator[Client]:
-    """Make a client for the block, with a folder for its state."""
+    """Make a client for the block, with a folder for its state.
+
+    Raises
+    ------
+    SettingsError
+        A batch has more examples than the client: the bare loops know whole batches only.
+    """
+    if settings.train.batch_size > examples:
+        raise SettingsError(
+            f"train.batch-size={settings.train.batch_size} is more than the client's {examples} "
+            "examples: raise --examples, or make batches smaller"
+        )
     spec = data_spec(settings.data)
     random = torch.Generator().manual_seed(0)
     x = torch.randn(examples, *spec.shape, generator=random).to(device)

@@ -62,8 +62,9 @@ def benchmark(
 ) -> None:
     """Measure the app's work next to a bare PyTorch loop, in turns, and print the ratios.
 
-    -c changes settings of parts a, b, d and f, which otherwise are those of the papers. A ratio
-    "app / X" is the app's speed over the speed of X.
+    -c changes settings of parts a, b, d and f, which otherwise are those of the papers; not the
+    algorithm, which is the part's. A ratio "app / X" is the app's speed over the speed of X. What
+    is measured is written after every part.
     """
     import torch
 
@@ -72,12 +73,9 @@ def benchmark(
     from scripts.moonflower.benchmark import report
     from scripts.moonflower.benchmark.parts import measure
     from scripts.moonflower.benchmark.sizes import Sizes
-    from scripts.moonflower.run_config import read_overrides
+    from scripts.moonflower.folders import writable
 
     try:
-        overrides: dict[str, Any] = {}
-        for text in run_config or []:
-            overrides |= read_overrides(text)
         sizes = Sizes(
             device=choose_device(device),
             threads=threads,
@@ -91,13 +89,31 @@ def benchmark(
             simulated_clients=simulated_clients,
             rounds=rounds,
             simulated_epochs=simulated_epochs,
-            settings=overrides,
+            settings=_overrides(run_config or []),
         )
+        folder = writable(output)
         torch.set_num_threads(threads)
         facts = report.machine(sizes)
-        lines = measure(part or list(Part), sizes, typer.echo)
+        for lines in measure(part or list(Part), sizes, typer.echo):
+            text = report.write(folder, lines, facts)
     except SettingsError as error:
         typer.echo(f"moonflower: {error}", err=True)
         raise typer.Exit(2) from None
-    typer.echo("\n" + report.write(output, lines, facts))
-    typer.echo(f"written to {output}")
+    typer.echo(f"\n{text}\nwritten to {folder}")
+
+
+def _overrides(texts: list[str]) -> dict[str, Any]:
+    """Return the settings of ``-c``, checked whichever parts use them."""
+    from common.config import SettingsError, parse_settings
+    from scripts.moonflower.repository import default_run_config
+    from scripts.moonflower.run_config import read_overrides
+
+    overrides: dict[str, Any] = {}
+    for text in texts:
+        overrides |= read_overrides(text)
+    if "algorithm" in overrides:
+        raise SettingsError(
+            f"algorithm={overrides['algorithm']}: each part has its own; choose one with --part"
+        )
+    parse_settings(default_run_config() | overrides)
+    return overrides

@@ -196,6 +196,8 @@ def _of_kind(kind: str, sizes: Sizes) -> list[Line]:
             text = f"{what}, {kind}, {clients} clients: app / loop over clients"
             speed = found.speed(names["app"], names["loop"])
             lines.append(Line("c", text, speed, target, milliseconds))
+    if fewest == most:
+        return lines
     growth = found.speed(f"app, {fewest}", f"app, {most}")
     text = f"generator, {kind}: cost of {most} clients / cost of {fewest}"
     return [*lines, Line("c", text, growth, Target("at most", 1.2) if linear else None)]

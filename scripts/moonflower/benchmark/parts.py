@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from scripts.moonflower.benchmark.aggregation import aggregation
 from scripts.moonflower.benchmark.generator import generator_training
@@ -22,12 +22,14 @@ PARTS: dict[str, Callable[[Sizes], list[Line]]] = {
 }
 
 
-def measure(parts: Iterable[str], sizes: Sizes, show: Callable[[str], object]) -> list[Line]:
-    """Return the lines of ``parts``, in their order, and show each part's when it is done."""
+def measure(
+    parts: Iterable[str], sizes: Sizes, show: Callable[[str], object]
+) -> Iterator[list[Line]]:
+    """Yield the lines of all ``parts`` so far, after each, and show those that are new."""
     lines: list[Line] = []
     for part in parts:
         found = PARTS[str(part)](sizes)
         lines += found
         for line in found:
             show(f"{line.part}  {line.ratio:6.2f}  {line.what}")
-    return lines
+        yield lines

@@ -38,6 +38,8 @@ def machine(sizes: Sizes) -> dict[str, str]:
         "flwr": flwr.__version__,
         "repetitions": str(sizes.repetitions),
         "examples": str(sizes.examples),
+        "settings": " ".join(f"{key}={value}" for key, value in sizes.settings.items())
+        or "the papers'",
     }
 
 

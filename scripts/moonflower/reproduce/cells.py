@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 from common.config import SettingsError, flat
-from scripts.moonflower.reproduce.description import PAPER_SCALE, Column, Row, Score, Table
+from scripts.moonflower.reproduce.description import (
+    LARGEST_SEED,
+    PAPER_SCALE,
+    Column,
+    Row,
+    Score,
+    Table,
+)
 from scripts.moonflower.run_config import Plan, make_plan, read_preset
 
-LARGEST_SEED = 2**31 - 1
+NOT_OF_A_TABLE = ("experiment", "seed", "resume", "data.download")
+"""Settings that the command gives."""
 
 
 @dataclass(frozen=True)
@@ -81,33 +90,67 @@ def cells_of(request: Request) -> list[Cell]:
     Raises
     ------
     SettingsError
-        The scale is unknown, or the settings of a cell can't be used.
+        The scale is unknown, the settings of a cell can't be used, or two cells have one name.
     """
-    table = request.table
-    return [
-        _cell(request, row, column, seed)
-        for seed in request.seeds
-        for column in table.columns
-        for row in table.rows
-    ]
+    table, cells = request.table, dict[str, Cell]()
+    at_scale = flat(table.settings_of(request.scale))
+    for seed in request.seeds:
+        for column in table.columns:
+            for row in table.rows:
+                where = f"row {row.name!r}, column {column.name!r}"
+                try:
+                    cell = _cell(request, row, column, seed, at_scale)
+                except SettingsError as error:
+                    raise SettingsError(f"{where} of table {request.name}: {error}") from None
+                if cell.experiment in cells:
+                    raise SettingsError(
+                        f"{where} of table {request.name}: another cell is called "
+                        f"{cell.experiment} too. Rename the row or the column"
+                    )
+                cells[cell.experiment] = cell
+    return list(cells.values())
 
 
-def _cell(request: Request, row: Row, column: Column, seed: int) -> Cell:
+def _cell(
+    request: Request, row: Row, column: Column, seed: int, at_scale: Mapping[str, Any]
+) -> Cell:
     table = request.table
-    chosen = {
-        **read_preset(row.preset),
+    described = {
         **flat(table.settings),
-        **flat(table.settings_of(request.scale)),
+        **at_scale,
         **flat(row.settings),
         **flat(column.settings),
         **flat(row.scales.get(request.scale, {})),
+    }
+    _check(described)
+    chosen = {
+        **read_preset(row.preset),
+        **described,
         "experiment": f"{request.file_name}.{row.name}.{column.name}.seed-{seed}",
         "seed": seed,
         "data.download": request.download,
     }
     if request.rounds is not None:
         chosen["num-rounds"] = request.rounds
-    return Cell(row, column, table.scores[row.score], seed, make_plan(None, (), chosen, None))
+    cell = Cell(row, column, table.scores[row.score], seed, make_plan(None, (), chosen, None))
+    evaluated = cell.plan.settings.data.client_test
+    if cell.score.protocol != evaluated:
+        raise SettingsError(
+            f"its score {row.score!r} is of protocol {cell.score.protocol!r}, but data.client-test "
+            f"is {evaluated!r}"
+        )
+    return cell
+
+
+def _check(described: Mapping[str, Any]) -> None:
+    given = [key for key in NOT_OF_A_TABLE if key in described]
+    if given:
+        raise SettingsError(f"{', '.join(given)} can't be set in a table: the command gives it")
+    if described.get("server.patience"):
+        raise SettingsError(
+            "server.patience can't be set in a table: a run that may stop early has no number of "
+            "its last round"
+        )
 
 
 def parse_seeds(text: str | None, table: Table) -> list[int]:

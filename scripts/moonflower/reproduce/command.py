@@ -28,8 +28,9 @@ def reproduce(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ALGORITHM/COLUMN",
-            help="Run these cells only, as fedgen/0.1 or fedavg-official. May be repeated.",
+            metavar="ROW/COLUMN",
+            help="Run these cells only, as fedgen-official/0.1, fedavg or *-paper. "
+            "May be repeated.",
         ),
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="As 0,1,2. Default: the table's.")] = None,
@@ -77,10 +78,11 @@ def reproduce(
             _list(session.chosen, session.places)
             return
         session.check()
+        code = session.run(lambda line: print(line, flush=True))
     except SettingsError as error:
         typer.echo(f"moonflower: {error}", err=True)
         raise typer.Exit(BAD_INPUT) from None
-    raise typer.Exit(session.run(lambda line: print(line, flush=True)))
+    raise typer.Exit(code)
 
 
 def _request(

@@ -32,10 +32,10 @@ def draw(request: Request, records: Sequence[Record]) -> bytes:
     for panel, column in zip(panels, columns, strict=True):
         mine = [record for record in records if record.cell.column == column]
         _panel(panel, request, mine)
-        panel.set_title(column.label)
+        panel.set_title(column.label, parse_math=False)
         panel.set_xlabel("round")
     panels[0].set_ylabel("accuracy (%)")
-    figure.suptitle(request.table.title)
+    figure.suptitle(request.table.title, parse_math=False)
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=120)
     return image.getvalue()
@@ -61,7 +61,9 @@ def _panel(panel: Axes, request: Request, records: Sequence[Record]) -> None:
     if has_paper:
         panel.plot([], [], color="grey", linestyle=":", linewidth=1, label="paper")
     if panel.lines:
-        panel.legend(loc="lower right", fontsize="small")
+        legend = panel.legend(loc="best", fontsize="small")
+        for text in legend.get_texts():
+            text.set_parse_math(False)  # a $ in a label is a $
 
 
 def band(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -14,6 +15,7 @@ from scripts.moonflower.repository import ROOT
 
 TABLES = ROOT / "scripts" / "tables"
 PAPER_SCALE = "paper"
+LARGEST_SEED = 2**31 - 1
 
 _Name = Field(pattern=r"^[a-z0-9.-]{1,24}$")
 
@@ -89,7 +91,7 @@ class Table(_Part):
 
     title: str
     source: str
-    seeds: list[int]
+    seeds: list[Annotated[int, Field(ge=0, le=LARGEST_SEED)]] = Field(min_length=1)
     notes: list[str]
     settings: dict[str, Any] = {}
     scales: dict[str, dict[str, Any]] = {}
@@ -101,8 +103,13 @@ class Table(_Part):
     def _names_fit(self) -> Table:
         columns = [column.name for column in self.columns]
         rows = [row.name for row in self.rows]
-        if len(set(columns)) < len(columns) or len(set(rows)) < len(rows):
-            raise ValueError("names of rows and of columns must be different")
+        seeds = [str(seed) for seed in self.seeds]
+        for what, names in (("rows", rows), ("columns", columns), ("seeds", seeds)):
+            twice = sorted({each for each in names if names.count(each) > 1})
+            if twice:
+                raise ValueError(f"{what}: {', '.join(twice)} is there more than once")
+        if PAPER_SCALE in self.scales:
+            raise ValueError(f"a scale can't be called {PAPER_SCALE}: that is the table as it is")
         for row in self.rows:
             unknown = {row.score} - self.scores.keys() | row.paper.keys() - set(columns)
             unknown |= row.scales.keys() - self.scales.keys()
@@ -110,6 +117,8 @@ class Table(_Part):
                 raise ValueError(f"row {row.name!r} speaks of unknown {sorted(unknown)}")
             if not all(len(numbers) in (1, 2) for numbers in row.paper.values()):
                 raise ValueError(f"row {row.name!r}: the paper's numbers are [mean] or [mean, std]")
+            if not all(math.isfinite(each) for pair in row.paper.values() for each in pair):
+                raise ValueError(f"row {row.name!r}: the paper's numbers must be finite")
         return self
 
     def settings_of(self, scale: str) -> Mapping[str, Any]:
@@ -141,13 +150,25 @@ def read_table(name: str) -> Table:
     SettingsError
         There is none, or its file is wrong.
     """
-    path = Path(name) if name.endswith(".toml") else TABLES / f"{name}.toml"
-    if not path.is_file():
+    is_path = name.endswith(".toml")
+    path = Path(name) if is_path else TABLES / f"{name}.toml"
+    if not path.is_file() or not (is_path or name in table_names()):
         raise SettingsError(
             f"table {name!r}: there is no file {path}. Tables are {', '.join(table_names())}; a "
-            "path to a TOML file of your own works too"
+            "path to a file of your own that ends in .toml works too"
         )
     try:
         return Table.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, ValidationError) as error:
+    except ValidationError as error:
+        raise SettingsError(f"{path} is no table:\n{_problems(error)}") from None
+    except (OSError, ValueError) as error:  # of TOML and of UTF-8
         raise SettingsError(f"{path} is no table: {error}") from None
+
+
+def _problems(error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors(include_url=False):
+        where = ".".join(str(part) for part in problem["loc"])
+        message = problem["msg"].removeprefix("Value error, ")
+        lines.append(f"  {where}: {message}" if where else f"  {message}")
+    return "\n".join(lines)

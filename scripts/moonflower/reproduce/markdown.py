@@ -62,7 +62,8 @@ def _table(request: Request, done: Sequence[Record]) -> Iterator[str]:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    escaped = (cell.replace("|", "\\|") for cell in cells)
+    return f"| {' | '.join(escaped)} |"
 
 
 def _paper(row: Row, column: Column) -> str:

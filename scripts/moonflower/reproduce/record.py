@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from common.config import SettingsError
-from scripts.moonflower.reproduce.cells import Cell
+from scripts.moonflower.reproduce.cells import Cell, Request
 from server_app.errors import ResumeError
 from server_app.resume import check_settings
 from server_app.settings_file import SETTINGS_FILE, read_settings
@@ -29,7 +30,7 @@ class Record:
     exists : bool
         Whether it has a folder, so that it is to be resumed.
     lines : Sequence[Line]
-        Ascending.
+        Of rounds 1, 2, 3 and so on.
     """
 
     cell: Cell
@@ -55,21 +56,48 @@ class Record:
 def read_record(cell: Cell, runs: Path) -> Record:
     """Read what a cell has left in ``runs``, also while it runs."""
     folder = runs / cell.experiment
-    lines = _lines(folder / METRICS_FILE)
-    wanted = [line for line in lines if line["round"] <= cell.rounds]
-    return Record(cell, folder.is_dir(), wanted)
+    return Record(cell, folder.is_dir(), _lines(folder / METRICS_FILE)[: cell.rounds])
 
 
 def _lines(path: Path) -> list[Line]:
+    """Return the whole lines up to the first one that is not of the next round.
+
+    Such a line is being written, or a kill cut it short, or the file is damaged: the app mends it
+    from its checkpoint when the run goes on.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        blob = path.read_bytes()
     except FileNotFoundError:
         return []
-    lines = []
-    for line in text.splitlines():
-        with suppress(ValueError):  # one that is being written, or that a kill cut short
-            lines.append(json.loads(line))
+    except OSError as error:
+        raise SettingsError(
+            f"{path} can't be read: {error}. Move it away, or choose another folder with --output"
+        ) from error
+    lines: list[Line] = []
+    with suppress(ValueError):  # of UTF-8 and of JSON
+        for line in blob.split(b"\n"):
+            read = json.loads(line)
+            if not isinstance(read, dict) or read.get("round") != len(lines) + 1:
+                break
+            lines.append(read)
     return lines
+
+
+def seeds_on_disk(request: Request, runs: Path) -> set[int]:
+    """Return the seeds of a table that something in ``runs`` was begun with."""
+    cells = {
+        f"{row.name}.{column.name}"
+        for row in request.table.rows
+        for column in request.table.columns
+    }
+    named = re.compile(rf"{re.escape(request.file_name)}\.(.+)\.seed-(\d{{1,10}})")
+    try:
+        found = [named.fullmatch(path.name) for path in runs.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    except OSError as error:
+        raise SettingsError(f"{runs} can't be read: {error}. Choose another --output") from error
+    return {int(each[2]) for each in found if each and each[1] in cells}
 
 
 def refuse_shorter(cell: Cell, runs: Path) -> None:
@@ -109,6 +137,12 @@ def refuse_other_settings(cell: Cell, runs: Path) -> None:
         saved = read_settings(folder)["settings"]
         longer = max(cell.rounds, int(saved.get("num-rounds", 0)))
         check_settings(saved, cell.plan.settings.model_copy(update={"num_rounds": longer}))
+        clients = saved.get("server", {}).get("min-clients")
+        if clients != cell.plan.settings.server.min_clients:  # a deployment may change it
+            raise ResumeError(
+                f"{cell.experiment} was started with {clients} clients, and the table has "
+                f"{cell.plan.clients}"
+            )
     except ResumeError as error:
         raise SettingsError(
             f"{error}\nIt lies in {folder}: move it away, or choose another folder with --output"

@@ -54,7 +54,7 @@ class Runner:
     start : Start
     say : Callable[[str], None]
         Takes lines of progress.
-    finished : Callable[[Record], None]
+    finished : Callable[[Record], object]
         Called when a cell is.
     clock, sleep
         Time.
@@ -64,7 +64,7 @@ class Runner:
     jobs: int
     start: Start
     say: Callable[[str], None]
-    finished: Callable[[Record], None]
+    finished: Callable[[Record], object]
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _running: dict[str, tuple[Cell, Running]] = field(default_factory=dict)

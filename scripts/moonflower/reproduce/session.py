@@ -7,7 +7,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from scripts.moonflower.reproduce.record import (
     read_record,
     refuse_other_settings,
     refuse_shorter,
+    seeds_on_disk,
 )
 from scripts.moonflower.reproduce.runner import Runner
 from scripts.moonflower.reproduce.simulate import Places, start_cell
@@ -73,13 +74,17 @@ class Session:
     ) -> Session:
         """Return the session of a request, with the cells that ``only`` speaks of.
 
+        The table holds every seed that was ever run here.
+
         Raises
         ------
         SettingsError
             No such cells, or some were run with other settings than the table's.
         """
+        chosen = select(cells_of(request), only)
+        seeds = sorted({*request.seeds, *seeds_on_disk(request, places.runs)})
+        request = replace(request, seeds=seeds)
         cells = cells_of(request)
-        chosen = select(cells, only)
         for cell in cells:
             refuse_other_settings(cell, places.runs)
         return cls(request, cells, chosen, places, jobs, gpus_per_client)
@@ -100,7 +105,27 @@ class Session:
         _check_data(self.chosen, self.places)
 
     def run(self, say: Callable[[str], None]) -> int:
-        """Run what is not finished, write the table after every cell, return the exit code."""
+        """Run what is not finished, write the table after every cell, return the exit code.
+
+        Raises
+        ------
+        SettingsError
+            Another ``moonflower reproduce`` is writing there.
+        """
+        from filelock import FileLock, Timeout
+
+        # The kernel ends the lock with this process, however that ends.
+        lock = FileLock(self.places.output / ".reproduce.lock", timeout=0)
+        try:
+            with lock:
+                return self._run(say)
+        except Timeout:
+            raise SettingsError(
+                f"another moonflower reproduce is writing to {self.places.output}: let it end, or "
+                "choose another folder with --output"
+            ) from None
+
+    def _run(self, say: Callable[[str], None]) -> int:
         jobs = self.jobs or self._default_jobs()
         start = partial(
             start_cell, places=self.places, jobs=jobs, gpus_per_client=self.gpus_per_client
@@ -110,7 +135,7 @@ class Session:
         try:
             with raising_on_signals():
                 try:
-                    runner = Runner(self.places.runs, jobs, start, say, self._rewrite)
+                    runner = Runner(self.places.runs, jobs, start, say, lambda _: self._write(say))
                     failed = runner.run(self.chosen)
                 finally:
                     with signals_held_back():
@@ -118,11 +143,12 @@ class Session:
         except InterruptedRunError as error:
             say(f"{error}; the same command goes on where this one was")
             return error.exit_code
-        for path in self.write():
+        written = self._write(say)
+        for path in written:
             say(str(path))
         for cell in failed:
             _explain(self.places.printed(cell), cell, say)
-        return FAILED if failed else 0
+        return FAILED if failed or not written else 0
 
     def write(self) -> list[Path]:
         """Write Markdown and PNG from what is on disk; return their paths."""
@@ -134,8 +160,13 @@ class Session:
         write_bytes(paths[1], draw(self.request, records))
         return paths
 
-    def _rewrite(self, _finished: Record) -> None:
-        self.write()
+    def _write(self, say: Callable[[str], None]) -> list[Path]:
+        """Write the table; cells that run are worth more than it, and it can be written later."""
+        try:
+            return self.write()
+        except OSError as error:
+            say(f"the table can't be written: {error}. The same command writes it again")
+            return []
 
     def _default_jobs(self) -> int:
         if self.gpus_per_client:

@@ -81,6 +81,33 @@ def test_settings_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--part", "c", "-c", "moon.nu=1"], "moon.nu"),
+        (["--part", "d", "-c", "algorithm=fedgen"], "algorithm=fedgen: each part has its own"),
+        (["--part", "a", "--examples", "64", "-c", "train.batch-size=100"], "the client's 64"),
+        (["--part", "c", "--output", "/dev/null/x"], "nothing can be written to /dev/null/x"),
+    ],
+)
+def test_what_can_not_be_measured_is_refused_first(
+    options: list[str], message: str, tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(app, ["benchmark", "--output", str(tmp_path), *options])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_settings_are_written_down_and_one_number_of_clients_has_no_growth(tmp_path: Path) -> None:
+    sizes = ["--clients", "2", "--server-steps", "1", "--repetitions", "1"]
+    options = ["benchmark", "--part", "c", *sizes, "-c", "moon.mu=3", "--output", str(tmp_path)]
+    result = CliRunner().invoke(app, options)
+    assert result.exit_code == 0, result.output
+    content = json.loads((tmp_path / "benchmark.json").read_text())
+    assert content["machine"]["settings"] == "moon.mu=3"
+    assert not [line for line in content["lines"] if "cost of" in line["what"]]
+
+
 def test_aggregation_by_the_app_is_flowers_to_the_bit() -> None:
     this = make_round(settings_of("moon-cifar10", Sizes(), {}), 3)
     expected = flowers_aggregation(this.replies())

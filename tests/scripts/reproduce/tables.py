@@ -20,13 +20,13 @@ TABLE = Table.model_validate(
         "scales": {"small": {"num-rounds": 2, "train": {"local-epochs": 3}}},
         "scores": {
             "last": {
-                "protocol": "validation",
+                "protocol": "global",
                 "number": "global.accuracy",
                 "best": 0,
                 "why": "it says so",
             },
             "best": {
-                "protocol": "validation",
+                "protocol": "global",
                 "number": "clients.weighted",
                 "best": 2,
                 "why": "its code",

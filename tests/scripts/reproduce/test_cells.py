@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from common.config import SettingsError
-from scripts.moonflower.reproduce.cells import parse_seeds, select
+from scripts.moonflower.reproduce.cells import Cell, Request, cells_of, parse_seeds, select
+from scripts.moonflower.reproduce.description import Table
 from tests.scripts.reproduce.tables import TABLE, cells
 
 
@@ -29,6 +32,42 @@ def test_a_row_wins_over_the_scale_and_its_own_scale_over_the_row() -> None:
 
 def test_rounds_can_be_asked_for() -> None:
     assert {cell.rounds for cell in cells(rounds=9)} == {9}
+
+
+def cells_with(row: dict[str, Any], column: dict[str, Any] | None = None) -> list[Cell]:
+    """Return the cells of the table with another first row or column."""
+    described = TABLE.model_dump()
+    described["rows"][0] |= row
+    described["columns"][0] |= column or {}
+    described["rows"][0]["paper"] = {}
+    return cells_of(Request("two", Table.model_validate(described), "paper", [0]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"train": {"local-epoch": 1}}, "train.local-epoch: unknown setting"),
+        ({"data": {"client-test": "official"}}, "protocol 'global', but data.client-test is"),
+        ({"seed": 3, "resume": True}, "seed, resume can't be set in a table"),
+        ({"server": {"patience": 5}}, "server.patience can't be set in a table"),
+    ],
+)
+def test_a_wrong_cell_is_refused_with_its_row_and_column(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(
+        SettingsError, match=r"row 'fedavg-a', column '0\.1' of table two"
+    ) as caught:
+        cells_with({"settings": settings})
+    assert message in str(caught.value)
+
+
+def test_two_cells_of_one_name_are_refused() -> None:
+    # moon-a.9 with 1, and moon-a with 9.1.
+    with pytest.raises(
+        SettingsError, match=r"another cell is called two\.moon-a\.9\.1\.seed-0 too"
+    ):
+        cells_with({"name": "moon-a.9"}, {"name": "9.1"})
 
 
 def test_wrong_rounds_are_refused() -> None:

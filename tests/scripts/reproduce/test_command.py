@@ -8,7 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from scripts.moonflower.commands import app
-from scripts.moonflower.reproduce.simulate import actors_of
+from scripts.moonflower.reproduce.cells import Request
+from scripts.moonflower.reproduce.description import read_table
+from scripts.moonflower.reproduce.session import Session
+from scripts.moonflower.reproduce.simulate import Places, actors_of
 from tests.scripts.reproduce.tables import cells
 
 
@@ -56,6 +59,15 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["reproduce", str(tmp_path / "mine.toml")])
     assert result.exit_code == 2
     assert "mine.toml is no table" in result.stderr
+
+
+def test_a_table_holds_every_seed_that_was_run(tmp_path: Path) -> None:
+    chosen = "fedgen-mnist.fedgen-official.0.1.seed-{}"
+    (tmp_path / "runs" / chosen.format(9)).mkdir(parents=True)
+    asked = Request("fedgen-mnist", read_table("fedgen-mnist"), "paper", [3])
+    session = Session.of(asked, ["fedgen-official/0.1"], Places(tmp_path, None), 1, 0.0)
+    assert [cell.experiment for cell in session.chosen] == [chosen.format(3)]
+    assert {cell.seed for cell in session.cells} == set(session.request.seeds) == {3, 9}
 
 
 def test_the_tables_are_listed() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from scripts.moonflower.reproduce.cells import cells_of
 from scripts.moonflower.reproduce.curves import band, draw
+from scripts.moonflower.reproduce.description import Table
 from scripts.moonflower.reproduce.markdown import render
 from scripts.moonflower.reproduce.record import read_record
-from tests.scripts.reproduce.tables import cells, request, write_run
+from tests.scripts.reproduce.tables import TABLE, cells, request, write_run
 
 
 def rendered(runs: Path) -> str:
@@ -37,8 +40,8 @@ def test_source_rules_notes_command_and_machine_are_said(tmp_path: Path) -> None
     text = rendered(tmp_path)
     for part in (
         "A paper, Table 1",
-        "FedAvg: protocol `validation`",
-        "MOON: protocol `validation`",
+        "FedAvg: protocol `global`",
+        "MOON: protocol `global`",
         "mean of the 2 best rounds",
         "(its code)",
         "* A note.",
@@ -47,6 +50,18 @@ def test_source_rules_notes_command_and_machine_are_said(tmp_path: Path) -> None
         "Machine: 2 cores",
     ):
         assert part in text
+
+
+def test_signs_of_markdown_and_of_mathematics_are_text(tmp_path: Path) -> None:
+    described = TABLE.model_dump()
+    described["title"] = described["columns"][0]["label"] = "cost $\\frac$ x"
+    described["rows"][0]["label"] = "$|x$"
+    this = replace(request(), table=Table.model_validate(described))
+    for cell in cells_of(this):
+        write_run(tmp_path, cell, [0.5])
+    records = [read_record(cell, tmp_path) for cell in cells_of(this)]
+    assert draw(this, records).startswith(b"\x89PNG")
+    assert "| $\\|x$ | 90.00" in render(this, records, "", [])
 
 
 def test_curves_are_means_with_a_band_from_lowest_to_highest() -> None:

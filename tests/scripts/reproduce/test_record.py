@@ -13,8 +13,9 @@ from scripts.moonflower.reproduce.record import (
     read_record,
     refuse_other_settings,
     refuse_shorter,
+    seeds_on_disk,
 )
-from tests.scripts.reproduce.tables import cells, write_run
+from tests.scripts.reproduce.tables import cells, request, write_run
 
 
 def write_settings(runs: Path, **changes: Any) -> None:
@@ -48,6 +49,46 @@ def test_a_line_that_is_being_written_does_not_count(tmp_path: Path) -> None:
     for torn in (whole[:-5], whole[:-1][:-1], whole + '{"round": 3, "global": {"accuracy": 0.7}'):
         path.write_text(torn)
         assert read_record(cell, tmp_path).rounds == (2 if torn.startswith(whole) else 1)
+
+
+@pytest.mark.parametrize(
+    "damage", [b"5", b'{"a": 1}', b"\xff\xfe", b'{"round": 3}', b'{"round": 1}', b"[1]"]
+)
+def test_rounds_count_up_to_a_damaged_line(tmp_path: Path, damage: bytes) -> None:
+    cell = cells()[0]
+    write_run(tmp_path, cell, [0.5, 0.6, 0.7, 0.8])
+    path = tmp_path / cell.experiment / "metrics.jsonl"
+    first, _, *others = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([first, damage, *others, b""]))
+    record = read_record(cell, tmp_path)
+    assert (record.rounds, record.finished) == (1, False)
+
+
+def test_a_file_that_can_not_be_read_is_refused(tmp_path: Path) -> None:
+    cell = cells()[0]
+    (tmp_path / cell.experiment / "metrics.jsonl").mkdir(parents=True)
+    with pytest.raises(SettingsError, match=r"metrics\.jsonl can't be read"):
+        read_record(cell, tmp_path)
+
+
+def test_the_seeds_of_a_table_are_found_where_it_was_run(tmp_path: Path) -> None:
+    assert seeds_on_disk(request(), tmp_path / "none") == set()
+    for name in (
+        "two.moon-a.0.1.seed-7",
+        "two.fedavg-a.1.seed-12",
+        "two-small.moon-a.0.1.seed-5",  # of another scale
+        "two.moon-b.0.1.seed-6",  # no row of it
+        "two.moon-a.0.1.seed-8.log",
+    ):
+        (tmp_path / name).mkdir()
+    assert seeds_on_disk(request(), tmp_path) == {7, 12}
+
+
+def test_a_run_with_other_clients_is_refused(tmp_path: Path) -> None:
+    server = cells()[0].plan.settings.server.model_dump(by_alias=True)
+    write_settings(tmp_path, server=server | {"min-clients": 3})
+    with pytest.raises(SettingsError, match="was started with 3 clients, and the table has 20"):
+        refuse_other_settings(cells()[0], tmp_path)
 
 
 def test_of_a_longer_run_only_the_rounds_that_are_asked_for_count(tmp_path: Path) -> None:
