@@ -18,7 +18,8 @@ case $1 in
     -c) shift 2; echo "$*" >>"$CALLS" ;;
 esac
 [[ $1 != "$SLOW" ]] || exec sleep 60
-[[ $1 != "$FAILS" ]] || exit 3
+[[ $1 != "$FAILS" ]] || exit "${CODE:-3}"
+[[ $1 != benchmark ]] || mkdir -p "${@: -1}"
 """
 
 
@@ -49,8 +50,9 @@ def test_the_parts_and_one_seed_of_the_table_run_on_the_gpu(tmp_path: Path) -> N
     code, _, calls = check_gpu(tmp_path, "--data-dir", "/data")
     assert code == 0
     parts, bfloat16, table = calls
-    assert parts.startswith("benchmark --part a --part b --part c --device cuda ")
-    assert "--device cuda" in bfloat16
+    assert parts.startswith("benchmark --device cuda ")
+    assert " --part a --part b --part c " in parts
+    assert bfloat16.startswith("benchmark --device cuda ")
     assert "train.precision=bfloat16" in bfloat16
     assert table == (
         "reproduce moon-cifar10 --only fedavg --only moon --seeds 0 --gpus-per-client 0.1"
@@ -63,6 +65,33 @@ def test_what_is_not_done_in_time_is_said_and_is_not_a_failure(tmp_path: Path) -
     assert code == 75
     assert "reproduce moon-cifar10: not done when the 1 s were up" in said
     assert len(calls) <= 3
+
+
+def test_the_same_command_goes_on_with_the_table(tmp_path: Path) -> None:
+    for expected in (3, 4):  # the second time the table only
+        code, _, calls = check_gpu(tmp_path)
+        assert code == 0
+        assert len(calls) == expected
+    assert calls[-1].startswith("reproduce ")
+
+
+@pytest.mark.parametrize("killed_with", ["137", "124"])
+def test_killed_before_the_time_is_up_is_a_failure(tmp_path: Path, killed_with: str) -> None:
+    code, said, _ = check_gpu(tmp_path, FAILS="reproduce", CODE=killed_with)
+    assert code == 1
+    assert f"reproduce moon-cifar10 failed with exit code {killed_with}" in said
+
+
+def test_an_interruption_ends_it(tmp_path: Path) -> None:
+    code, _, calls = check_gpu(tmp_path, FAILS="benchmark", CODE="130")
+    assert code == 130
+    assert len(calls) == 1
+
+
+def test_a_python_that_is_not_there_is_named(tmp_path: Path) -> None:
+    code, said, _ = check_gpu(tmp_path, python="/none/python")
+    assert code == 2
+    assert "MOONFLOWER_PYTHON: /none/python can't be run" in said
 
 
 def test_a_failure_is_said_and_the_rest_still_runs(tmp_path: Path) -> None:
