@@ -84,12 +84,13 @@ def simulate(
 
     Options come after the preset and -c, which come after the defaults in pyproject.toml.
     """
+    from client_app.computation import check_computation
     from common.config import SettingsError
     from common.node import expanded
     from scripts.moonflower.folders import writable
     from scripts.moonflower.run_config import make_plan
     from scripts.moonflower.session import run
-    from scripts.moonflower.simulation import Machine, check_gpus, default_actors
+    from scripts.moonflower.simulation import Machine, check_gpus, default_actors, trained_on
     from server_app.tracking import ExperimentExistsError, refuse_existing
 
     options = {
@@ -101,6 +102,7 @@ def simulate(
     try:
         plan = make_plan(preset, run_config or [], options, clients)
         check_gpus(gpus_per_client)
+        check_computation(plan.settings.train, trained_on(gpus_per_client))
         folders = {
             OUTPUT: writable(output_dir or os.environ.get(OUTPUT) or ROOT / "output"),
             STATE: writable(state_dir or os.environ.get(STATE) or ROOT / "state"),

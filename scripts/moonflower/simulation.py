@@ -89,6 +89,11 @@ def check_gpus(per_client: float) -> None:
         )
 
 
+def trained_on(gpus_per_client: float) -> torch.device:
+    """Return the kind of device that simulated clients train on."""
+    return torch.device("cuda" if gpus_per_client else "cpu")
+
+
 def default_actors(clients: int, cpu_threads: int) -> int:
     """Return how many clients to train at once: as many as this process has cores for."""
     if sys.platform == "linux":

@@ -51,6 +51,7 @@ def test_all_problems_are_listed_at_once_and_the_exit_code_is_2() -> None:
         (["--gpus-per-client", "nan"], "is nan, but torch sees 2 CUDA devices"),
         (["--gpus-per-client", "3"], "is 3, but torch sees 2 CUDA devices"),
         (["--gpus-per-client", "1.5"], "or whole ones"),
+        (["-c", "train.precision=float16"], "needs a GPU, this client trains on cpu"),
     ],
 )
 def test_each_problem_has_a_message_and_exit_code_2(

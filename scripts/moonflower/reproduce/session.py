@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from client_app.computation import check_computation
 from common.config import SettingsError
 from common.files import write_bytes
 from scripts.moonflower.folders import writable
@@ -32,7 +33,7 @@ from scripts.moonflower.reproduce.record import (
 )
 from scripts.moonflower.reproduce.runner import Runner
 from scripts.moonflower.reproduce.simulate import Places, start_cell
-from scripts.moonflower.simulation import check_gpus, default_actors
+from scripts.moonflower.simulation import check_gpus, default_actors, trained_on
 
 FAILED = 1
 TAIL = 5
@@ -95,12 +96,14 @@ class Session:
         Raises
         ------
         SettingsError
-            Rounds below those of an unfinished run, a GPU or data that are not there, or a folder
-            that can't be written.
+            Rounds below those of an unfinished run, a GPU or data that are not there, a precision
+            that needs a GPU, or a folder that can't be written.
         """
         for cell in self.chosen:
             refuse_shorter(cell, self.places.runs)
         check_gpus(self.gpus_per_client)
+        for cell in self.chosen:
+            check_computation(cell.plan.settings.train, trained_on(self.gpus_per_client))
         writable(self.places.output)
         _check_data(self.chosen, self.places)
 
