@@ -73,17 +73,6 @@ def _is_linear(predictor: nn.Module) -> bool:
     return type(predictor) is nn.Linear
 
 
-def averaged_head(heads: Sequence[Head]) -> Callable[[Tensor], Tensor]:
-    """Return ``z -> logits [batch, classes]`` of the mean of linear heads.
-
-    The mean of linear heads' logits is the logits of the mean head, so Eq. 4 costs the same for
-    a thousand clients as for one.
-    """
-    mean = {name: torch.stack([head[name] for head in heads]).mean(dim=0) for name in heads[0]}
-    weight, bias = mean["weight"], mean.get("bias")
-    return lambda z: F.linear(z, weight, bias)
-
-
 def stacked_heads(predictor: nn.Module, heads: Sequence[Head]) -> Callable[[Tensor], Tensor]:
     """Return ``z -> logits [clients, batch, classes]`` of all heads in one batched product.
 
@@ -107,7 +96,15 @@ def stacked_heads(predictor: nn.Module, heads: Sequence[Head]) -> Callable[[Tens
 
 
 def averaged_logits(predictor: nn.Module, heads: Sequence[Head]) -> Callable[[Tensor], Tensor]:
-    """Return ``z -> logits [batch, classes]``, the mean of heads of any shape."""
+    """Return ``z -> logits [batch, classes]``, the mean of all heads' logits.
+
+    The mean of linear heads' logits is the logits of the mean head, so Eq. 4 costs the same for
+    a thousand clients as for one.
+    """
+    if _is_linear(predictor):
+        mean = {name: torch.stack([head[name] for head in heads]).mean(dim=0) for name in heads[0]}
+        weight, bias = mean["weight"], mean.get("bias")
+        return lambda z: F.linear(z, weight, bias)
     each = stacked_heads(predictor, heads)
     return lambda z: each(z).mean(dim=0)
 
@@ -131,8 +128,7 @@ def build_teacher(
         Label counts ``[clients, classes]`` in the order of ``heads``.
     """
     if settings.teacher == "averaged-logits":
-        linear = _is_linear(predictor)
-        mean_logits = averaged_head(heads) if linear else averaged_logits(predictor, heads)
+        mean_logits = averaged_logits(predictor, heads)
 
         def averaged(z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             logits = mean_logits(z)

@@ -9,7 +9,6 @@ from torch import nn
 
 from common.generator import build_generator
 from server_app.distillation import (
-    averaged_head,
     averaged_logits,
     build_teacher,
     label_weighted_loss,
@@ -46,7 +45,7 @@ def test_averaged_logits_are_the_logits_of_the_averaged_linear_head() -> None:
     heads, predictor = linear_heads(4), nn.Linear(5, 3, dtype=torch.float64)
     z = torch.randn(6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     each = torch.stack([z @ head["weight"].T + head["bias"] for head in heads])
-    torch.testing.assert_close(averaged_head(heads)(z), each.mean(dim=0))
+    torch.testing.assert_close(averaged_logits(predictor, heads)(z), each.mean(dim=0))
     torch.testing.assert_close(stacked_heads(predictor, heads)(z), each)
 
 
@@ -54,7 +53,7 @@ def test_eq_4_is_the_same_with_the_averaged_and_with_single_heads() -> None:
     heads, predictor = linear_heads(4), nn.Linear(5, 3, dtype=torch.float64)
     z = torch.randn(6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     y = torch.tensor([0, 1, 2, 0, 1, 2])
-    single = F.cross_entropy(averaged_logits(predictor, heads)(z), y)
+    single = F.cross_entropy(stacked_heads(predictor, heads)(z).mean(dim=0), y)
     teacher = build_teacher(make_settings().fedgen, predictor, heads, torch.ones(4, 3))
     torch.testing.assert_close(teacher(z, y)[0], single)
 

@@ -137,13 +137,18 @@ def refuse_other_settings(cell: Cell, runs: Path) -> None:
         saved = read_settings(folder)["settings"]
         longer = max(cell.rounds, int(saved.get("num-rounds", 0)))
         check_settings(saved, cell.plan.settings.model_copy(update={"num_rounds": longer}))
-        clients = saved.get("server", {}).get("min-clients")
-        if clients != cell.plan.settings.server.min_clients:  # a deployment may change it
-            raise ResumeError(
-                f"{cell.experiment} was started with {clients} clients, and the table has "
-                f"{cell.plan.clients}"
-            )
+        _check_clients(saved, cell)
     except ResumeError as error:
         raise SettingsError(
             f"{error}\nIt lies in {folder}: move it away, or choose another folder with --output"
         ) from None
+
+
+def _check_clients(saved: Mapping[str, Any], cell: Cell) -> None:
+    # The app lets a deployment change how many clients it waits for. Here it is how many there are.
+    clients = saved.get("server", {}).get("min-clients")
+    if clients != cell.plan.settings.server.min_clients:
+        raise ResumeError(
+            f"{cell.experiment} was started with {clients} clients, and the table has "
+            f"{cell.plan.clients}"
+        )
