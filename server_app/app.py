@@ -16,19 +16,13 @@ from common.data import DataError, ExampleSet, data_spec, load_server_test_set
 from common.models import SplitModel, build_model, private_names
 from common.node import Folders, choose_device
 from common.wire import WireError
-from server_app.checkpoint import Checkpoint
-from server_app.clock import Clock
+from server_app.clients.gather import StartError, gather
+from server_app.clients.roster import Roster
 from server_app.errors import PERMANENT, OutputError, ResumeError
-from server_app.federation import ClientFailedError, DivergedError, Federation, RoundFailedError
-from server_app.grid_views import InterruptibleGrid
-from server_app.loop import run_rounds, why_over
-from server_app.report import describe_accuracy
-from server_app.roster import Roster
-from server_app.settings_file import SETTINGS_FILE
-from server_app.start import StartError, gather
-from server_app.strategies import build_strategy
-from server_app.strategies.state import load_strategy_state
-from server_app.tracking import (
+from server_app.exchange.clock import Clock
+from server_app.exchange.grid_views import InterruptibleGrid
+from server_app.experiment.checkpoint import Checkpoint
+from server_app.experiment.folder import (
     BEST,
     FINAL,
     METRICS_FILE,
@@ -37,6 +31,17 @@ from server_app.tracking import (
     experiment_name,
     refuse_existing,
 )
+from server_app.experiment.settings_file import SETTINGS_FILE
+from server_app.report.round_report import describe_accuracy
+from server_app.rounds.federation import (
+    ClientFailedError,
+    DivergedError,
+    Federation,
+    RoundFailedError,
+)
+from server_app.rounds.loop import run_rounds, why_over
+from server_app.strategies import build_strategy
+from server_app.strategies.state import load_strategy_state
 
 app = ServerApp()
 log = logging.getLogger(logs.NAME)

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from scripts.moonflower import machines, provision
-from scripts.moonflower.benchmark.command import benchmark
 from scripts.moonflower.doctor.command import app as doctor
 from scripts.moonflower.options import Preset, RunConfig, Verbose
 from scripts.moonflower.repository import ROOT
-from scripts.moonflower.reproduce.command import reproduce
+from scripts.moonflower.research.benchmark.command import benchmark
+from scripts.moonflower.research.reproduce.command import reproduce
 
 app = typer.Typer(
     help="Moonflower: federated learning on data that do not look alike.",
@@ -91,7 +91,7 @@ def simulate(
     from scripts.moonflower.run_config import make_plan
     from scripts.moonflower.session import run
     from scripts.moonflower.simulation import Machine, check_gpus, default_actors, trained_on
-    from server_app.tracking import ExperimentExistsError, refuse_existing
+    from server_app.experiment.folder import ExperimentExistsError, refuse_existing
 
     options = {
         "algorithm": algorithm,

@@ -14,7 +14,7 @@ from scripts.moonflower.report import LOG_FILE, summarise, table, written
 from scripts.moonflower.run_config import Plan
 from scripts.moonflower.simulation import Machine, simulate
 from scripts.moonflower.superlink import SimulationError
-from server_app.tracking import CHECKPOINTS, METRICS_FILE
+from server_app.experiment.folder import CHECKPOINTS, METRICS_FILE
 
 FAILED = 1
 

@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import (
 
 from common.config import ServerSettings, Settings
 from common.models import SplitModel
-from server_app.strategies.fedgen import FedGen, LabelCounts
+from server_app.strategies.fedgen.wrapper import FedGen, LabelCounts
 from server_app.strategies.fedprox import FedProx
 from server_app.strategies.moon import Moon
 from server_app.strategies.robust import MultiKrumOfReplies, weakness

@@ -22,9 +22,13 @@ def test_all_packages_are_looked_at() -> None:
 @pytest.mark.parametrize(
     ("path", "source", "found"),
     [
-        ("common/a.py", "import server_app.loop", "common imports server_app.loop"),
+        ("common/a.py", "import server_app.rounds.loop", "common imports server_app.rounds.loop"),
         ("common/a.py", "from client_app import app", "common imports client_app"),
-        ("client_app/a.py", "from server_app.grid import Clock", "client_app imports server_app"),
+        (
+            "client_app/a.py",
+            "from server_app.exchange.exchange import Clock",
+            "client_app imports server_app",
+        ),
         ("server_app/a.py", "def f():\n    import client_app", "server_app imports client_app"),
         (
             "server_app/a.py",
@@ -53,7 +57,10 @@ def test_a_wrong_import_is_found(tmp_path: Path, path: str, source: str, found: 
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("server_app/a.py", "from common.config import Settings\nimport server_app.grid"),
+        (
+            "server_app/a.py",
+            "from common.config import Settings\nimport server_app.exchange.exchange",
+        ),
         ("scripts/a.py", "import common, client_app.app\nfrom server_app import loop"),
         ("client_app/terms/a.py", "from . import base\nfrom .base import Term\nimport torch"),
         ("common/a.py", "import commonplace, scripts_of_others"),

@@ -19,7 +19,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from common import records
-from server_app.clock import Clock
+from server_app.exchange.clock import Clock
 from tests.settings import make_run_config
 
 RUN_ID, SERVER_NODE = 7, 1

@@ -14,9 +14,9 @@ import torch
 
 from common.models import MODELS, load_facts, load_model
 from server_app.errors import PERMANENT, NothingToResumeError, OutputError, ResumeError
-from server_app.federation import ClientFailedError
-from server_app.resume import locked
-from server_app.tracking import ExperimentExistsError
+from server_app.experiment.folder import ExperimentExistsError
+from server_app.experiment.resume import locked
+from server_app.rounds.federation import ClientFailedError
 from tests.in_process.grid import Fault, fails, run_in_process
 
 BASE = {
@@ -39,13 +39,13 @@ RUNS = {
     "private-encoders": {"algorithm": "fedgen", "model.sharing": "predictor"},
 }
 POINTS = [
-    "server_app.phases.train",
-    "server_app.phases.aggregate",
-    "server_app.strategies.fedgen.train_generator",
-    "server_app.phases.evaluate_clients",
-    "server_app.tracking.save_checkpoint",
-    "server_app.tracking.append_line",
-    "server_app.tracking.prune_checkpoints",
+    "server_app.rounds.phases.train",
+    "server_app.rounds.phases.aggregate",
+    "server_app.strategies.fedgen.wrapper.train_generator",
+    "server_app.rounds.phases.evaluate_clients",
+    "server_app.experiment.folder.save_checkpoint",
+    "server_app.experiment.folder.append_line",
+    "server_app.experiment.folder.prune_checkpoints",
 ]
 
 
@@ -158,7 +158,7 @@ def test_every_algorithm_goes_on_with_the_same_bits(
     run: str,
     call: int,
 ) -> None:
-    interrupt(run, tmp_path, monkeypatch, "server_app.phases.aggregate", call, after=True)
+    interrupt(run, tmp_path, monkeypatch, "server_app.rounds.phases.aggregate", call, after=True)
     assert_same(resume(run, tmp_path), undisturbed(run))
 
 
@@ -166,7 +166,7 @@ def test_killed_again_and_again_it_still_arrives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Callable[[str], Path]
 ) -> None:
     interrupt("moon+fedgen", tmp_path, monkeypatch, POINTS[0], 1, after=True)
-    for point in ("server_app.phases.aggregate", "server_app.tracking.append_line"):
+    for point in ("server_app.rounds.phases.aggregate", "server_app.experiment.folder.append_line"):
         with monkeypatch.context() as patch:
             kill_at(patch, point, 1, after=False)
             with pytest.raises(Killed):
@@ -183,7 +183,7 @@ def test_a_damaged_newest_checkpoint_costs_one_round_and_no_bit(
 ) -> None:
     # Killed in round 3 after the clients trained: they have gone further than the server will.
     with monkeypatch.context() as patch:
-        kill_at(patch, "server_app.phases.train", 3, after=True)
+        kill_at(patch, "server_app.rounds.phases.train", 3, after=True)
         with pytest.raises(Killed):
             run_in_process(settings("moon", **{"server.keep-checkpoints": keep}), 3, tmp_path)
     folder = tmp_path / "moonflower" / "output" / "exp"
@@ -222,7 +222,7 @@ def test_a_finished_run_says_so_and_is_left_as_it_is(
 def test_a_run_that_died_before_its_first_round_ended_starts_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Callable[[str], Path]
 ) -> None:
-    interrupt("fedgen", tmp_path, monkeypatch, "server_app.phases.train", 1, after=False)
+    interrupt("fedgen", tmp_path, monkeypatch, "server_app.rounds.phases.train", 1, after=False)
     assert_same(resume("fedgen", tmp_path), undisturbed("fedgen"))
 
 
@@ -288,7 +288,7 @@ class TestRefusals:
     def test_a_folder_that_another_server_works_on(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("server_app.resume.LOCK_SECONDS", 0.01)
+        monkeypatch.setattr("server_app.experiment.resume.LOCK_SECONDS", 0.01)
         folder = run_in_process(settings("fedavg", **{"num-rounds": 1}), 2, tmp_path)
         with locked(folder), pytest.raises(OutputError, match="another server") as caught:
             resume("fedavg", tmp_path)

@@ -16,7 +16,7 @@ from common.evaluation import count_correct
 from common.models import SavedModelError, load_facts, load_model
 from common.node import Folders
 from common.storage import read_tensors
-from server_app.federation import RoundFailedError
+from server_app.rounds.federation import RoundFailedError
 from tests.in_process.grid import FakeClock, Fault, fails, late, never, run_in_process, with_nan
 from tests.settings import make_settings
 

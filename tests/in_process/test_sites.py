@@ -14,7 +14,7 @@ from flwr.app import Context, RecordDict
 
 from client_app.app import app
 from server_app.app import serve
-from server_app.start import StartError
+from server_app.clients.gather import StartError
 from tests.in_process.grid import FakeClock, InProcessGrid
 from tests.in_process.sites import SETTINGS, write_images, write_npz
 from tests.settings import make_run_config

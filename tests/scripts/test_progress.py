@@ -39,7 +39,7 @@ def test_own_errors_are_shown_and_remembered() -> None:
     [
         "\x1b[91mERROR \x1b[0m:     Simulation raised an exception",
         "Traceback (most recent call last):",
-        "server_app.roster.StartError: nobody came",
+        "server_app.clients.roster.StartError: nobody came",
         "ModuleNotFoundError: No module named 'x'",
     ],
 )

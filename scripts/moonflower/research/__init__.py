@@ -1,0 +1,1 @@
+"""What a researcher runs: the benchmark and the papers' tables."""

@@ -1,0 +1,198 @@
+"""Asking nodes who they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+
+from common import records
+from common.config import Settings, SettingsError, check_name
+from common.data import data_spec
+from server_app.exchange.clock import Clock
+from server_app.exchange.exchange import Patience, exchange
+from server_app.exchange.reminders import Reminders
+from server_app.replies.admission import error_text
+from server_app.replies.checks import shortened
+
+# Flower's own words for "this node is not there", as opposed to "its ClientApp failed".
+_NODE_IS_GONE = (
+    ErrorCode.NODE_UNAVAILABLE,
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+)
+
+_LONGEST_PROBLEM = 4000
+"""Characters: a client may have a list of problems to tell."""
+
+_LONGEST_FACT = 200
+"""Characters; it is kept in ``settings.json``."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client as it described itself.
+
+    Attributes
+    ----------
+    name : str
+        Unique in a federation; the same after a restart.
+    node_id : int
+        Flower's number for the connection; changes with every restart of the SuperNode.
+    examples_per_label : tuple[int, ...]
+        Training examples, of length ``num_classes``.
+    device, versions : str
+        For the records only.
+    partition : str
+        Its share of a partitioned data set, as "3 of 10"; empty for a site with data of its own.
+    """
+
+    name: str
+    node_id: int
+    examples_per_label: tuple[int, ...]
+    device: str = ""
+    versions: str = ""
+    partition: str = ""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came back from a query.
+
+    Attributes
+    ----------
+    clients : list[Client]
+        Sorted by name, then by node id; two may have one name.
+    errors : dict[int, tuple[str, str]]
+        By node id: the client's name, as far as known, and why it can't take part.
+    silent : dict[int, str]
+        By node id: nodes that did not answer in time or are gone, and what is known about it.
+    gone : set[int]
+        Those of them that are not there, by Flower's word: they may come back.
+    """
+
+    clients: list[Client] = field(default_factory=list)
+    errors: dict[int, tuple[str, str]] = field(default_factory=dict)
+    silent: dict[int, str] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+
+    @property
+    def known(self) -> set[int]:
+        """Nodes about which nothing more has to be asked."""
+        return {*(client.node_id for client in self.clients), *self.errors}
+
+    def and_then(self, later: Answers) -> Answers:
+        """Return what is known after asking the others ``later``."""
+        clients = sorted([*self.clients, *later.clients], key=_by_name)
+        silent = {n: why for n, why in self.silent.items() if n not in later.known} | later.silent
+        gone = (self.gone - later.known) | later.gone
+        return Answers(clients, self.errors | later.errors, silent, gone)
+
+
+def query(
+    grid: Grid,
+    node_ids: Iterable[int],
+    settings: Settings,
+    patience: Patience,
+    clock: Clock,
+    reminders: Reminders,
+) -> Answers:
+    """Ask ``node_ids`` for name, examples per label, device and versions.
+
+    Nothing that a node answers raises: what can't be used is in ``errors``.
+    """
+    labels = {_label(node_id): node_id for node_id in sorted(node_ids)}
+    content = RecordDict({records.CONFIG: ConfigRecord({records.EXPERIMENT: settings.experiment})})
+    replies: dict[str, Message] = {}
+
+    def receive(label: str, reply: Message) -> bool:
+        replies[label] = reply
+        return not reply.has_error()
+
+    came = exchange(
+        grid,
+        [Message(content, node_id, records.QUERY) for node_id in labels.values()],
+        receive,
+        name_of=_label,
+        patience=patience,
+        clock=clock,
+        reminders=reminders,
+    )
+    answers = Answers()
+    for label in came.answered:
+        _sort_in(answers, labels[label], replies[label], data_spec(settings.data).num_classes)
+    for label in came.missing:
+        answers.silent[labels[label]] = f"no answer to the query within {came.seconds:.0f} s"
+        if label not in came.unanswered.values():
+            answers.silent[labels[label]] = "it is not online"
+            answers.gone.add(labels[label])
+    answers.clients.sort(key=_by_name)
+    return answers
+
+
+def _by_name(client: Client) -> tuple[str, int]:
+    return client.name, client.node_id
+
+
+def _label(node_id: int) -> str:
+    return f"node {node_id}"
+
+
+def _sort_in(answers: Answers, node_id: int, reply: Message, num_classes: int) -> None:
+    if reply.has_error():
+        if reply.error.code in _NODE_IS_GONE:
+            answers.silent[node_id] = error_text(reply)
+            answers.gone.add(node_id)
+        else:
+            answers.errors[node_id] = (_label(node_id), error_text(reply))
+        return
+    described = reply.content.config_records.get(records.CLIENT, ConfigRecord())
+    name = str(described.get(records.CLIENT_NAME) or "")
+    problem = _why_not(name, described, num_classes)
+    if problem:
+        known_as = shortened(name, _LONGEST_FACT) or _label(node_id)
+        answers.errors[node_id] = (known_as, shortened(problem, _LONGEST_PROBLEM))
+        return
+    counts = described[records.CLIENT_LABELS]
+    answers.clients.append(
+        Client(
+            name=name,
+            node_id=node_id,
+            examples_per_label=tuple(int(n) for n in counts),  # type: ignore[union-attr]
+            partition=_fact(described, records.CLIENT_PARTITION),
+            device=_fact(described, records.CLIENT_DEVICE),
+            versions=_fact(described, records.CLIENT_VERSIONS),
+        )
+    )
+
+
+def _fact(described: ConfigRecord, key: str) -> str:
+    return shortened(str(described.get(key, "")), _LONGEST_FACT)
+
+
+def _why_not(name: str, described: ConfigRecord, num_classes: int) -> str:
+    if described.get(records.CLIENT_ERROR):
+        return str(described[records.CLIENT_ERROR])
+    try:
+        check_name(name, "client name")
+    except SettingsError as error:
+        return str(error)
+    counts = described.get(records.CLIENT_LABELS)
+    if (
+        not isinstance(counts, list)
+        or len(counts) != num_classes
+        or not all(isinstance(count, int) and count >= 0 for count in counts)
+    ):
+        return (
+            f"its examples per label are {counts!r}; {num_classes} whole numbers from 0 were "
+            "expected. Does it run the same version of this app?"
+        )
+    if not sum(counts):  # type: ignore[arg-type]
+        return (
+            "it has no training examples: give it data, or use fewer clients or a larger "
+            "data.min-partition-size"
+        )
+    return ""

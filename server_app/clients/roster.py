@@ -1,0 +1,169 @@
+"""Who is here: clients by name and by node."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from flwr.serverapp import Grid
+
+from common.config import Settings
+from server_app.clients.query import Answers, Client, query
+from server_app.exchange.clock import Clock
+from server_app.exchange.exchange import Patience, poll_delay
+from server_app.exchange.reminders import Reminders
+from server_app.replies.admission import explain
+
+log = logging.getLogger("moonflower")
+
+FIRST_LOOK = 0.2
+"""Seconds until nodes are counted, or asked after, a second time; later ones are further apart."""
+SAY_SO_EVERY = 10.0
+REMINDER = 30.0
+"""Seconds without an answer after which a node is asked who it is a second time."""
+ASK_AGAIN_AFTER = 10
+"""Refreshes (about one per round) after which a node that could not be used is asked again."""
+
+
+class Roster:
+    """The clients that can take part, sorted by name.
+
+    It changes between rounds only, in :meth:`refresh`; whoever holds it always sees the clients
+    of the present round.
+
+    Parameters
+    ----------
+    clients : Iterable[Client]
+        Those of the start.
+    left_out : Iterable[int]
+        Nodes that could not be used at the start; they are asked again later.
+    reminders : Reminders, optional
+        Those of the start.
+    """
+
+    def __init__(
+        self,
+        clients: Iterable[Client] = (),
+        left_out: Iterable[int] = (),
+        reminders: Reminders | None = None,
+    ) -> None:
+        self.reminders = reminders or Reminders()
+        self._by_name: dict[str, Client] = {}
+        self._names: dict[int, str] = {}
+        # Nodes whose name belongs to another node that still counts as online.
+        self._waiting: dict[int, Client] = {}
+        # Nodes that could not be used: when they are asked again.
+        self._left_out: dict[int, int] = {}
+        self._refreshes = 0
+        for client in clients:
+            self._add(client)
+        for node_id in left_out:
+            self._left_out[node_id] = ASK_AGAIN_AFTER
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        """All clients, sorted by name."""
+        return tuple(self._by_name[name] for name in self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, sorted."""
+        return tuple(sorted(self._by_name))
+
+    def name_of(self, node_id: int) -> str:
+        """Return the client's name.
+
+        Raises
+        ------
+        KeyError
+            If no client of the present round has this node id.
+        """
+        return self._names[node_id]
+
+    def node_ids(self, names: Iterable[str]) -> list[int]:
+        """Return the node ids of ``names``, in their order."""
+        return [self._by_name[name].node_id for name in names]
+
+    def label_counts(self) -> dict[str, list[int]]:
+        """Return training examples per label, each list of length ``num_classes``, by name."""
+        return {client.name: list(client.examples_per_label) for client in self.clients}
+
+    def refresh(self, grid: Grid, settings: Settings, clock: Clock) -> None:
+        """Drop nodes that are gone and add those that came.
+
+        A client that comes back under another node id replaces its old self once that is offline.
+        A new node that can't be used is logged and left out. If fewer than ``server.min-replies``
+        clients are left, it waits for more, up to ``server.start-timeout``.
+        """
+        began = clock.now()
+        end = began + settings.server.start_timeout
+        said_at = -SAY_SO_EVERY
+        while True:
+            self._update(grid, settings, clock)
+            now = clock.now()
+            if len(self._by_name) >= settings.server.min_replies or now >= end:
+                return
+            if now - said_at >= SAY_SO_EVERY:
+                log.warning(
+                    "waiting for clients: %d connected, server.min-replies wants %d",
+                    len(self._by_name),
+                    settings.server.min_replies,
+                )
+                said_at = now
+            clock.sleep(min(poll_delay(now - began, FIRST_LOOK), end - now))
+
+    def _update(self, grid: Grid, settings: Settings, clock: Clock) -> None:
+        online = set(grid.get_node_ids())
+        self._refreshes += 1
+        for node_id in set(self._names) - online:
+            log.warning("%s is gone", self._drop(node_id))
+        for node_id in set(self._waiting) - online:
+            del self._waiting[node_id]
+        self._left_out = {
+            node_id: again
+            for node_id, again in self._left_out.items()
+            if node_id in online and again > self._refreshes
+        }
+        new = online - set(self._names) - set(self._waiting) - set(self._left_out)
+        candidates = list(self._waiting.values())
+        if new:
+            patience = Patience(settings.server.start_timeout, len(new), 0.0, REMINDER)
+            answers = query(grid, new, settings, patience, clock, self.reminders)
+            self._leave_out(answers)
+            candidates += answers.clients
+        for client in sorted(candidates, key=lambda client: (client.name, client.node_id)):
+            self._admit(client)
+
+    def _admit(self, client: Client) -> None:
+        if client.name not in self._by_name:
+            self._waiting.pop(client.node_id, None)
+            self._add(client)
+            log.info("%s joins, %d examples", client.name, sum(client.examples_per_label))
+        elif client.node_id not in self._waiting:
+            self._waiting[client.node_id] = client
+            log.warning(
+                "node %d is left out: it is named %s, and the node of that name still counts as "
+                "online. If that one is dead, this one takes its place within a minute or two; "
+                "if not, give one of them another client-name.",
+                client.node_id,
+                client.name,
+            )
+
+    def _leave_out(self, answers: Answers) -> None:
+        reasons = {f"node {node_id}": reason for node_id, reason in answers.silent.items()}
+        reasons |= dict(answers.errors.values())
+        if reasons:
+            log.warning("left out for now:\n%s", explain(reasons))
+        for node_id in (*answers.silent, *answers.errors):
+            self._left_out[node_id] = self._refreshes + ASK_AGAIN_AFTER
+
+    def _add(self, client: Client) -> None:
+        if client.name in self._by_name:
+            raise ValueError(f"two clients are named {client.name!r}")
+        self._by_name[client.name] = client
+        self._names[client.node_id] = client.name
+
+    def _drop(self, node_id: int) -> str:
+        name = self._names.pop(node_id)
+        del self._by_name[name]
+        return name

@@ -1,0 +1,1 @@
+"""Messages out and in, bounded in every way."""

@@ -1,0 +1,250 @@
+"""Sending instructions and waiting for replies, bounded in every way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from common import records
+from common.config import ServerSettings
+from server_app.exchange.clock import Clock
+from server_app.exchange.reminders import SOONEST, Reminders
+
+FIRST_POLL = 0.05
+"""Seconds until replies are asked for a second time; later ones are further apart."""
+SLOWEST_POLL = 3.0
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for replies; :func:`closing_time` says what the numbers mean.
+
+    Attributes
+    ----------
+    deadline, straggler_grace : float
+        Seconds.
+    min_replies : int
+        Usable replies, at least 1.
+    reminder : float
+        Seconds without any reply after which those who owe one are reminded, though not even half
+        of the replies are in. Once they are, it is done when half of the grace is over.
+    """
+
+    deadline: float
+    min_replies: int
+    straggler_grace: float
+    reminder: float = math.inf
+
+    @classmethod
+    def of_a_round(cls, settings: ServerSettings) -> Patience:
+        """Return the patience that ``[server]`` asks for."""
+        return cls(settings.round_deadline, settings.min_replies, settings.straggler_grace)
+
+
+Receive = Callable[[str, Message], bool]
+"""Takes a reply, with its client's name, when it comes; says whether it is usable."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What came of sending messages.
+
+    Attributes
+    ----------
+    answered : tuple[str, ...]
+        Names of those whose reply came, usable or not, sorted.
+    missing : tuple[str, ...]
+        Names of those that did not answer in time or could not be sent to, sorted.
+    unanswered : Mapping[str, str]
+        Names by the id of the message that was delivered but not answered in time.
+    dropped : int
+        Replies beyond the first to one message.
+    seconds : float
+    bytes_sent, bytes_received : int
+        Arrays and byte strings, without Flower's framing.
+    """
+
+    answered: tuple[str, ...]
+    missing: tuple[str, ...]
+    unanswered: Mapping[str, str]
+    dropped: int
+    seconds: float
+    bytes_sent: int
+    bytes_received: int
+
+
+def poll_delay(elapsed: float, first: float = FIRST_POLL) -> float:
+    """Return how long to sleep before asking again, in seconds.
+
+    A tenth of the time waited so far: a short round is not rounded up to Flower's 3 s, and a
+    long one is not polled thousands of times.
+    """
+    return min(max(first, 0.1 * elapsed), SLOWEST_POLL)
+
+
+def closing_time(
+    sent_at: float, arrivals: Sequence[float], usable: int, expected: int, patience: Patience
+) -> float:
+    """Return when waiting ends if nobody else answers.
+
+    That is ``deadline`` after sending. It is earlier once half of the replies, and among them
+    ``min_replies`` usable ones, are in: then it is ``straggler_grace`` after the newest
+    reply, but no less than twice the longest wait between two replies so far (or for the first
+    one). So a client counts as a straggler only if it is much slower than the others, and clients
+    that take turns on one machine, as in a simulation, are not cut off in the middle.
+
+    Parameters
+    ----------
+    sent_at : float
+        Clock reading, in seconds.
+    arrivals : Sequence[float]
+        Clock readings at which replies came, ascending.
+    usable : int
+        Replies that can be used.
+    expected : int
+        Messages sent.
+    patience : Patience
+    """
+    end = sent_at + patience.deadline
+    if not _half_are_in(arrivals, expected) or usable < patience.min_replies:
+        return end
+    return min(end, arrivals[-1] + _grace(sent_at, arrivals, patience))
+
+
+def _half_are_in(arrivals: Sequence[float], expected: int) -> bool:
+    return len(arrivals) >= max(1, math.ceil(expected / 2))
+
+
+def _grace(sent_at: float, arrivals: Sequence[float], patience: Patience) -> float:
+    moments = [sent_at, *arrivals]
+    longest_gap = max(after - before for before, after in zip(moments, arrivals, strict=False))
+    return max(patience.straggler_grace, 2 * longest_gap)
+
+
+def in_groups(keys: Sequence[str], size: int) -> Iterator[list[str]]:
+    """Yield ``keys`` in lists of at most ``size``, at least 1."""
+    for start in range(0, len(keys), size):
+        yield list(keys[start : start + size])
+
+
+def exchange(
+    grid: Grid,
+    messages: Iterable[Message],
+    receive: Receive,
+    *,
+    name_of: Callable[[int], str],
+    patience: Patience,
+    clock: Clock,
+    reminders: Reminders,
+    at_once: int = 1000,
+) -> Exchange:
+    """Send ``messages`` and hand over the replies as they come, until :func:`closing_time`.
+
+    Replies are pulled by the ids of these messages, so a late reply to an earlier round is never
+    taken for one of this round; a second reply to one message is dropped. The sender is known by
+    the message it answers: Flower's own error replies carry the SuperLink's node id.
+
+    Parameters
+    ----------
+    grid : Grid
+    messages : Iterable[Message]
+        At most one per node.
+    receive : callable
+        Called once per client that answers, in the order of arrival, also with replies that
+        carry an error. Nothing here refers to the reply afterwards.
+    name_of : Callable[[int], str]
+        Client name of a node id.
+    patience : Patience
+    clock : Clock
+    reminders : Reminders
+        The same for all exchanges of a run: it learns which nodes need it.
+    at_once : int
+        Replies that may be in memory together before they are handed over, at least 1.
+    """
+    outgoing = list(messages)
+    reminders.begin(grid, clock)
+    sent_at = clock.now()
+    accepted = set(grid.push_messages(outgoing))
+    # Names by message id, now: a node may be gone from the roster when its reply is read.
+    names = {m.metadata.message_id: name_of(m.metadata.dst_node_id) for m in outgoing}
+    awaited = {key: name for key, name in names.items() if key in accepted}
+    inbox = _Inbox(awaited, receive)
+    node_ids = {m.metadata.message_id: m.metadata.dst_node_id for m in outgoing}
+
+    def remind(silence: float, usual: float) -> None:
+        reminders.send(grid, {node_ids[key]: awaited[key] for key in inbox.open}, silence, usual)
+
+    _collect(grid, inbox, sent_at, patience, clock, at_once, remind)
+    reminders.end((node_ids[key] for key in inbox.answered), (node_ids[key] for key in inbox.open))
+    answered = {awaited[key] for key in inbox.answered}
+    return Exchange(
+        answered=tuple(sorted(answered)),
+        missing=tuple(sorted(set(names.values()) - answered)),
+        unanswered={key: name for key, name in awaited.items() if key not in inbox.answered},
+        dropped=inbox.dropped,
+        seconds=clock.now() - sent_at,
+        bytes_sent=records.size_in_bytes(outgoing),
+        bytes_received=inbox.bytes_received,
+    )
+
+
+class _Inbox:
+    """Counts replies and hands each on, with the name of its client."""
+
+    def __init__(self, awaited: Mapping[str, str], receive: Receive) -> None:
+        self._awaited = awaited
+        self._receive = receive
+        self.answered: set[str] = set()
+        self.usable = self.dropped = self.bytes_received = 0
+
+    @property
+    def expected(self) -> int:
+        return len(self._awaited)
+
+    @property
+    def open(self) -> list[str]:
+        """Ids of the messages that nobody has answered yet."""
+        return [key for key in self._awaited if key not in self.answered]
+
+    def take(self, reply: Message) -> bool:
+        """Hand ``reply`` on; False if it answers nothing that is open."""
+        key = reply.metadata.reply_to_message_id
+        if key not in self._awaited or key in self.answered:
+            self.dropped += 1
+            return False
+        self.answered.add(key)
+        self.bytes_received += records.size_in_bytes([reply])
+        self.usable += self._receive(self._awaited[key], reply)
+        return True
+
+
+def _collect(
+    grid: Grid,
+    inbox: _Inbox,
+    sent_at: float,
+    patience: Patience,
+    clock: Clock,
+    at_once: int,
+    remind: Callable[[float, float], None],
+) -> None:
+    arrivals: list[float] = []
+    while inbox.open:
+        for group in in_groups(inbox.open, at_once):
+            pulled = list(grid.pull_messages(group))
+            now = clock.now()
+            while pulled:  # nothing may hold on to a reply once it is handed over
+                if inbox.take(pulled.pop(0)):
+                    arrivals.append(now)
+        now = clock.now()
+        end = closing_time(sent_at, arrivals, inbox.usable, inbox.expected, patience)
+        if not inbox.open or now >= end:
+            break
+        usual = patience.reminder
+        if _half_are_in(arrivals, inbox.expected):
+            usual = max(_grace(sent_at, arrivals, patience) / 2, SOONEST)
+        remind(now - (arrivals[-1] if arrivals else sent_at), usual)
+        clock.sleep(min(poll_delay(now - sent_at), end - now))

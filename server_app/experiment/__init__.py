@@ -1,0 +1,1 @@
+"""What of an experiment is on disk."""

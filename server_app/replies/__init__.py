@@ -1,0 +1,1 @@
+"""Which replies count, and where they wait."""

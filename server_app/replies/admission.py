@@ -1,0 +1,268 @@
+"""Which replies may be aggregated, and why the others may not."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+
+from common import records
+from common.wire import WireError
+from server_app.replies.checks import (
+    LONGEST_REASON,
+    Shape,
+    inspect_arrays,
+    metric_shape,
+    scaled_update,
+    shortened,
+    wrong_metrics,
+)
+
+
+@dataclass(frozen=True)
+class ModelRules:
+    """What the arrays of a train reply must be.
+
+    Attributes
+    ----------
+    reference : ArrayRecord
+        The global model that was sent: names, shapes and dtypes are its.
+    parameters : Set[str]
+        Names of the arrays whose change is measured.
+    max_update_norm : float
+        Largest L2 norm of that change; 0: no limit.
+    clip : bool
+        Scale a larger change down instead of refusing the reply.
+    decode : callable
+        Makes the client's model of what came, or raises WireError.
+    """
+
+    reference: ArrayRecord
+    parameters: Set[str] = frozenset()
+    max_update_norm: float = 0.0
+    clip: bool = False
+    decode: Callable[[ArrayRecord], ArrayRecord] = lambda arrays: arrays
+
+
+def _nothing_wrong(client: str, reply: Message) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a reply must be.
+
+    Attributes
+    ----------
+    server_round : int
+        That it must say it answers.
+    model : ModelRules or None
+        None for replies without arrays.
+    needed : Mapping[str, int or None]
+        Metrics that must be there, None for a number, else the length of a list.
+    fewest_examples : int
+        Least allowed ``num-examples``: 1 in training, 0 in evaluation.
+    most_examples : Mapping[str, int]
+        Largest allowed ``num-examples`` by client; 2**40 for one that is not there.
+    further : callable
+        ``(client, reply) -> reason``, asked when nothing else is wrong.
+    """
+
+    server_round: int
+    model: ModelRules | None = None
+    needed: Shape = field(default_factory=dict)
+    fewest_examples: int = 1
+    most_examples: Mapping[str, int] = field(default_factory=dict)
+    further: Callable[[str, Message], str] = _nothing_wrong
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Replies sorted into usable and not.
+
+    Attributes
+    ----------
+    admitted : dict[str, Message]
+        By client name, in its order.
+    refused : dict[str, str]
+        Why, by client name, in its order.
+    update_norms : dict[str, float]
+        L2 norm of each admitted client's change of the parameters, as it came.
+    clipped : tuple[str, ...]
+        Admitted clients whose change was scaled down.
+    """
+
+    admitted: dict[str, Message]
+    refused: dict[str, str]
+    update_norms: dict[str, float]
+    clipped: tuple[str, ...]
+
+
+class Gate:
+    """Admits replies one by one, as they come.
+
+    A reply is refused if it is an error; answers another round; has not exactly one ArrayRecord
+    (where a model is expected) and one MetricRecord under the expected names; its arrays differ
+    from the model or hold a NaN or an infinity; its change is too large; ``num-examples`` is out
+    of range; a metric is not finite; :attr:`Rules.further` says so; or, at the end, its metrics
+    are not those that most other replies have, since Flower's aggregators end the run on those.
+    Nothing that a reply contains raises.
+
+    Parameters
+    ----------
+    rules : Rules
+    keep : callable
+        Where the arrays of an admitted reply wait: takes and returns an ArrayRecord.
+    """
+
+    def __init__(
+        self, rules: Rules, keep: Callable[[ArrayRecord], ArrayRecord] = lambda arrays: arrays
+    ) -> None:
+        self._rules = rules
+        self._keep = keep
+        self._admitted: dict[str, Message] = {}
+        self._refused: dict[str, str] = {}
+        self._norms: dict[str, float] = {}
+        self._clipped: set[str] = set()
+
+    def receive(self, name: str, reply: Message) -> str:
+        """Admit ``reply`` of the client ``name``, or return why not."""
+        if name in self._admitted or name in self._refused:
+            return "it has replied already"  # the first one counts
+        reason = shortened(self._why_not(name, reply))
+        if reason:
+            self._refused[name] = reason
+            return reason
+        del reply.content[records.REPLY]
+        self._admitted[name] = reply
+        if self._rules.model is not None:
+            arrays = records.of_type(reply.content, ArrayRecord)[records.ARRAYS]
+            reply.content[records.ARRAYS] = self._keep(arrays)
+        return ""
+
+    def close(self) -> Admission:
+        """Return all that came, sorted by name; nothing may be received afterwards."""
+        admitted = {name: self._admitted[name] for name in sorted(self._admitted)}
+        unlike = _differ_from_majority(admitted)
+        refused = self._refused | unlike
+        for name in unlike:
+            del admitted[name]
+        return Admission(
+            admitted=admitted,
+            refused={name: refused[name] for name in sorted(refused)},
+            update_norms={name: self._norms[name] for name in admitted if name in self._norms},
+            clipped=tuple(name for name in admitted if name in self._clipped),
+        )
+
+    def _why_not(self, name: str, reply: Message) -> str:
+        rules = self._rules
+        reason = (
+            _unusable(reply)
+            or _wrong_round(reply, rules.server_round)
+            or self._wrong_metrics(name, reply)
+            or rules.further(name, reply)
+        )
+        # Last, since it unpacks the whole model.
+        return reason or (self._wrong_arrays(name, reply, rules.model) if rules.model else "")
+
+    def _wrong_metrics(self, name: str, reply: Message) -> str:
+        metrics = records.of_type(reply.content, MetricRecord)
+        if list(metrics) != [records.METRICS]:
+            return f"needs exactly one MetricRecord {records.METRICS!r}, has {sorted(metrics)}"
+        rules = self._rules
+        most = rules.most_examples.get(name)
+        return wrong_metrics(metrics[records.METRICS], rules.needed, rules.fewest_examples, most)
+
+    def _wrong_arrays(self, name: str, reply: Message, rules: ModelRules) -> str:
+        found = records.of_type(reply.content, ArrayRecord)
+        if list(found) != [records.ARRAYS]:
+            return f"needs exactly one ArrayRecord {records.ARRAYS!r}, has {sorted(found)}"
+        try:
+            arrays = rules.decode(found[records.ARRAYS])
+        except WireError as error:
+            return str(error)
+        # From here on what came encoded is forgotten.
+        reply.content[records.ARRAYS] = arrays
+        findings = inspect_arrays(arrays, rules.reference, rules.parameters)
+        if findings.problem:
+            return findings.problem
+        norm, limit = findings.update_norm, rules.max_update_norm
+        self._norms[name] = norm
+        if limit == 0 or norm <= limit:
+            return ""
+        # An infinite change can't be scaled down to anything.
+        if not rules.clip or math.isinf(norm):
+            return (
+                f"its change of the model has norm {norm:.6g}, server.max-update-norm is {limit:g}"
+            )
+        self._clipped.add(name)
+        clipped = scaled_update(arrays, rules.reference, rules.parameters, limit / norm)
+        reply.content[records.ARRAYS] = clipped
+        return ""
+
+
+def explain(reasons: Mapping[str, str]) -> str:
+    """Return one indented line per reason, with the clients it is true of."""
+    groups: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        groups.setdefault(reason, []).append(name)
+    lines = []
+    for reason, names in groups.items():
+        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        who = shown if len(names) == 1 else f"{len(names)} clients ({shown})"
+        lines.append(f"  {who}: {reason}")
+    return "\n".join(lines)
+
+
+def error_text(reply: Message) -> str:
+    """Return a reply's error on one line, the end of it where it is very long."""
+    text = " ".join((reply.error.reason or f"error code {reply.error.code}").split())
+    return text if len(text) <= LONGEST_REASON - 4 else "... " + text[4 - LONGEST_REASON :]
+
+
+def _unusable(reply: Message) -> str:
+    if reply.has_error():
+        return error_text(reply)
+    return "" if reply.has_content() else "the reply is empty"
+
+
+def _wrong_round(reply: Message, server_round: int) -> str:
+    record = records.of_type(reply.content, ConfigRecord).get(records.REPLY)
+    answered = None if record is None else record.get(records.ROUND)
+    if answered is None:
+        return (
+            f"it doesn't say which round it answers (ConfigRecord {records.REPLY!r}); does it run "
+            "the same version of this app?"
+        )
+    if answered != server_round:
+        return f"it answers round {answered!r}, this is round {server_round}"
+    return ""
+
+
+def _differ_from_majority(replies: Mapping[str, Message]) -> dict[str, str]:
+    """Return why replies with unusual metrics are refused; in a tie the first name decides."""
+    shapes = {
+        name: frozenset(metric_shape(_metrics(reply)).items()) for name, reply in replies.items()
+    }
+    if len(set(shapes.values())) <= 1:
+        return {}
+    usual, _ = Counter(shapes.values()).most_common(1)[0]
+    return {
+        name: shortened(
+            "its metrics are not those of most clients: "
+            f"missing {_keys(usual - shape)}, extra {_keys(shape - usual)}"
+        )
+        for name, shape in shapes.items()
+        if shape != usual
+    }
+
+
+def _metrics(reply: Message) -> MetricRecord:
+    return records.of_type(reply.content, MetricRecord)[records.METRICS]
+
+
+def _keys(items: frozenset[tuple[str, int | None]]) -> list[str]:
+    return sorted(key if length is None else f"{key}[{length}]" for key, length in items)

@@ -1,0 +1,1 @@
+"""What is known of a round when it is over."""

@@ -1,0 +1,125 @@
+"""What of a round should make somebody look: pure functions over its report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from common import records
+from common.config import ServerSettings
+from server_app.replies.checks import NOT_FINITE
+from server_app.report.history import Outcome
+from server_app.report.round_report import RoundReport
+
+
+def alarms(
+    report: RoundReport,
+    settings: ServerSettings,
+    num_classes: int,
+    history: Sequence[Outcome] = (),
+) -> tuple[str, ...]:
+    """Return what is wrong with a round that went through all the same.
+
+    Parameters
+    ----------
+    report : RoundReport
+    settings : ServerSettings
+    num_classes : int
+    history : Sequence[Outcome]
+        The rounds before, ascending.
+
+    Returns
+    -------
+    tuple[str, ...]
+        One sentence each: what was seen, and what to look at.
+    """
+    return (
+        *_losses(report),
+        *_guessing(report, settings.alarm_rounds, num_classes),
+        *_standing_still(report),
+        *_silent(report, history),
+        *_blind_patience(report, settings),
+    )
+
+
+def level_of_guessing(num_classes: int) -> float:
+    """Return the accuracy up to which a model may be guessing, for at least 2 classes.
+
+    One and a half times what uniform guessing reaches, but at most 0.6: of two classes, 0.75
+    can be honest work.
+    """
+    return min(1.5 / num_classes, 0.6)
+
+
+def _losses(report: RoundReport) -> Iterator[str]:
+    losses = {
+        "the train loss": report.train,
+        "the loss of the global model": report.global_model,
+        "the clients' loss": report.clients,
+    }
+    bad = [name for name, numbers in losses.items() if _is_not_finite(numbers)]
+    diverged = [name for name, why in report.training.refused.items() if NOT_FINITE in why]
+    if bad:
+        yield f"{' and '.join(bad)} is not finite: lower train.learning-rate"
+    if diverged:
+        yield (
+            f"the training of {', '.join(diverged)} diverged ({NOT_FINITE} in the reply): lower "
+            "train.learning-rate, and look at the data of a client that is alone with it"
+        )
+
+
+def _is_not_finite(numbers: Mapping[str, Any] | None) -> bool:
+    loss = (numbers or {}).get(records.LOSS)
+    return isinstance(loss, float) and not math.isfinite(loss)
+
+
+def _guessing(report: RoundReport, after: int, num_classes: int) -> Iterator[str]:
+    if after == 0 or report.server_round < after or report.score is None:
+        return
+    what, accuracy = report.score
+    if accuracy <= level_of_guessing(num_classes):
+        yield (
+            f"after {report.server_round} rounds {what} is {accuracy:.3f}, hardly more than "
+            f"guessing among {num_classes} classes: look at the labels, the normalisation of the "
+            "images and train.learning-rate"
+        )
+
+
+def _standing_still(report: RoundReport) -> Iterator[str]:
+    if report.update_norm is None:  # nothing is shared that could move
+        return
+    idle = [name for name, norm in report.updates.norms.items() if norm == 0]
+    if idle:
+        yield (
+            f"{', '.join(idle)} sent back the model as it was: look at their logs, at "
+            "train.learning-rate and its decay"
+        )
+    if report.update_norm == 0:
+        yield (
+            "the global model has not changed: look at train.learning-rate and its decay, at "
+            "server.learning-rate and at what server.aggregator leaves out"
+        )
+
+
+def _silent(report: RoundReport, history: Sequence[Outcome]) -> Iterator[str]:
+    # A SuperNode of flwr 1.42 whose ClientApp died while it handed over a reply waits for ever for
+    # the rest of it, and counts as online (docs/operations.md).
+    before = history[-1].missing if history else ()
+    silent = [name for name in report.training.missing if name in before]
+    if silent:
+        yield (
+            f"{', '.join(silent)} did not answer in this round and the one before, though "
+            "connected: look at the log there, and restart its SuperNode if it stands still; a "
+            "client that is only slow needs a larger server.straggler-grace"
+        )
+
+
+def _blind_patience(report: RoundReport, settings: ServerSettings) -> Iterator[str]:
+    watched = report.clients if settings.stop_metric.startswith("clients") else report.global_model
+    evaluated = report.clients is not None or report.global_model is not None
+    if settings.patience and evaluated and watched is None:
+        yield (
+            f"server.patience watches {settings.stop_metric}, which this round does not have: "
+            "choose another server.stop-metric"
+        )

@@ -1,0 +1,180 @@
+"""What is known of a round when it is over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from common import records
+
+
+@dataclass(frozen=True)
+class Participation:
+    """Who answered in one phase of a round, who did not, and why.
+
+    Attributes
+    ----------
+    participants : Sequence[str]
+        Clients whose replies were used, sorted.
+    refused : Mapping[str, str]
+        Reasons by client.
+    missing : Sequence[str]
+        Clients that did not answer in time, sorted.
+    excluded : Sequence[str]
+        Clients that were not asked because they failed a short time ago, sorted.
+    dropped : int
+        Replies that came too late, or a second time.
+    """
+
+    participants: Sequence[str] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    missing: Sequence[str] = ()
+    excluded: Sequence[str] = ()
+    dropped: int = 0
+
+    def record(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "participants": list(self.participants),
+            "refused": dict(self.refused),
+            "missing": list(self.missing),
+            "excluded": list(self.excluded),
+            "dropped": self.dropped,
+        }
+
+
+@dataclass(frozen=True)
+class Updates:
+    """How far the participants moved the model.
+
+    Attributes
+    ----------
+    norms : Mapping[str, float]
+        L2 norm of each client's change of the parameters, before any clipping.
+    clipped : Sequence[str]
+        Clients whose change was scaled down to ``server.max-update-norm``, sorted.
+    """
+
+    norms: Mapping[str, float] = field(default_factory=dict)
+    clipped: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """One round; :meth:`record` is its line in ``metrics.jsonl``.
+
+    Attributes
+    ----------
+    server_round, num_rounds : int
+        From 1.
+    train : Mapping
+        The strategy's train metrics, means over clients, and ``num-examples``, their sum.
+    training : Participation
+    clients, global_model : Mapping or None
+        See :mod:`server_app.report.evaluation`; None where not evaluated.
+    evaluating : Participation or None
+        Of the clients' evaluation.
+    bytes_sent, bytes_received : int
+        Of all messages of the round.
+    seconds : Mapping[str, float]
+        By phase, and ``total``.
+    updates : Updates
+    update_norm : float or None
+        L2 norm of the change of the global model's parameters; None where nothing is shared.
+    alarms : Sequence[str]
+        What should be looked at (:mod:`server_app.report.alarms`).
+    """
+
+    server_round: int
+    num_rounds: int
+    train: Mapping[str, Any]
+    training: Participation
+    clients: Mapping[str, Any] | None
+    global_model: Mapping[str, Any] | None
+    evaluating: Participation | None
+    bytes_sent: int
+    bytes_received: int
+    seconds: Mapping[str, float]
+    updates: Updates = Updates()
+    update_norm: float | None = None
+    alarms: Sequence[str] = ()
+
+    @property
+    def score(self) -> tuple[str, float] | None:
+        """What ``best/`` is chosen by, and its value; None in a round without evaluation."""
+        return score_of(self.global_model, self.clients)
+
+    def record(self) -> dict[str, Any]:
+        """Return the JSON form; numbers that are not finite become null."""
+        line = {
+            "round": self.server_round,
+            "train": dict(self.train),
+            "clients": self.clients,
+            "global": self.global_model,
+            **self.training.record(),
+            "evaluation": self.evaluating.record() if self.evaluating else None,
+            "update-norm": self.update_norm,
+            "update-norms": dict(self.updates.norms),
+            "clipped": list(self.updates.clipped),
+            "alarms": list(self.alarms),
+            "bytes": {"sent": self.bytes_sent, "received": self.bytes_received},
+            "seconds": dict(self.seconds),
+        }
+        return cast(dict[str, Any], finite(line))
+
+    def line(self) -> str:
+        """Return the line of progress that people read."""
+        width = len(str(self.num_rounds))
+        parts = [f"round {self.server_round:>{width}}/{self.num_rounds}"]
+        loss = self.train.get(records.LOSS)
+        if isinstance(loss, float):
+            parts.append(f"loss {loss:.3f}")
+        parts += describe_accuracy(self.global_model, self.clients)
+        parts.append(f"{len(self.training.participants)} replies")
+        failed = len(self.training.refused) + len(self.training.missing)
+        if failed:
+            parts.append(f"{failed} failed")
+        if self.training.excluded:
+            parts.append(f"{len(self.training.excluded)} left out")
+        parts.append(f"{self.seconds['total']:.1f} s")
+        return "  ".join(parts)
+
+
+def score_of(
+    global_model: Mapping[str, Any] | None, clients: Mapping[str, Any] | None
+) -> tuple[str, float] | None:
+    """Return what ``best/`` is chosen by, and its value; None without evaluation."""
+    if global_model is not None and global_model["accuracy"] is not None:
+        return "global accuracy", float(global_model["accuracy"])
+    if clients is not None:
+        return "mean client accuracy", float(clients["mean"])
+    return None
+
+
+def describe_accuracy(
+    global_model: Mapping[str, Any] | None, clients: Mapping[str, Any] | None
+) -> list[str]:
+    """Return ``["global 0.912", "clients 0.893±0.040 (worst 0.810 client-0003)"]``, as known."""
+    parts = []
+    if global_model is not None and global_model["accuracy"] is not None:
+        parts.append(f"global {global_model['accuracy']:.3f}")
+    if clients is not None:
+        worst = clients["worst"]
+        parts.append(
+            f"clients {clients['mean']:.3f}±{clients['std']:.3f} "
+            f"(worst {worst['accuracy']:.3f} {worst['name']})"
+        )
+    return parts
+
+
+def finite(value: object) -> object:
+    """Return ``value`` with NaN and infinities as None, since JSON has neither."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value

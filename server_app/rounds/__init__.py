@@ -1,0 +1,1 @@
+"""What a round is: instructions out, replies in, a new model."""

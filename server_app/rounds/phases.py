@@ -1,0 +1,296 @@
+"""The parts of a round: training, aggregation, evaluation.
+
+Bad replies are left out, and waiting is bounded. Nothing here knows an algorithm: what differs
+between them is inside the strategy.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+
+from common import records
+from server_app.clients.roster import Roster
+from server_app.clients.sampling import choose_clients, without
+from server_app.exchange.downlink import encoded
+from server_app.exchange.exchange import Patience
+from server_app.exchange.grid_views import SelectedGrid
+from server_app.replies.admission import Gate, explain
+from server_app.replies.checks import update_norm
+from server_app.replies.spool import MB, Spool
+from server_app.report.evaluation import Summary, counts_of, summarise_clients
+from server_app.report.history import recently_failed
+from server_app.rounds.attempt import Attempt, ask
+from server_app.rounds.federation import (
+    ClientFailedError,
+    DivergedError,
+    Federation,
+    RoundFailedError,
+)
+from server_app.rounds.rules import evaluate_rules, train_rules
+
+log = logging.getLogger("moonflower")
+
+_SMALL_AT_ONCE = 1000
+"""Replies without arrays to pull together."""
+
+_SHARE_PULLED = 0.25
+"""Part of ``server.replies-in-memory-mb`` for replies that were just pulled; the rest waits."""
+
+
+def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> list[Attempt]:
+    """Let the chosen clients train.
+
+    Returns
+    -------
+    list[Attempt]
+        One, or a failed one and a second that was made with all clients. The last has at least
+        ``server.min-replies`` usable replies.
+
+    Raises
+    ------
+    RoundFailedError
+        If the second attempt failed too.
+    ClientFailedError
+        If a client failed, with ``server.failure-policy`` ``stop``.
+    """
+    server, roster = federation.settings.server, federation.roster
+    late = federation.late.drop(federation.grid, server_round, _at_once(federation, arrays))
+    here, excluded = _without_failed(federation, server_round)
+    if excluded:
+        log.info("round %d leaves out %s, which failed", server_round, ", ".join(excluded))
+    chosen = choose_clients(
+        here,
+        server.fraction_train,
+        federation.settings.seed,
+        server_round,
+        "train",
+        at_least=server.min_replies,
+    )
+    attempts = [_train_attempt(federation, arrays, server_round, chosen)]
+    if len(attempts[0].replies) < server.min_replies:
+        log.warning(
+            "round %d: %d usable replies, server.min-replies is %d; trying once more with all "
+            "clients\n%s",
+            server_round,
+            len(attempts[0].replies),
+            server.min_replies,
+            explain(attempts[0].reasons),
+        )
+        attempts[0].replies.clear()
+        roster.refresh(federation.grid, federation.settings, federation.clock)
+        excluded = []
+        attempts.append(_train_attempt(federation, arrays, server_round, roster.names))
+    last = attempts[-1]
+    if len(last.replies) < server.min_replies:
+        raise RoundFailedError(_failure(federation, last, server_round))
+    if last.reasons:
+        log.warning("round %d goes on without:\n%s", server_round, explain(last.reasons))
+    dropped = late + sum(attempt.participation.dropped for attempt in attempts)
+    participation = replace(last.participation, excluded=excluded, dropped=dropped)
+    return [*attempts[:-1], replace(last, participation=participation)]
+
+
+def _without_failed(federation: Federation, server_round: int) -> tuple[list[str], list[str]]:
+    server = federation.settings.server
+    failed = recently_failed(federation.tracker.history, server_round, server.exclude_rounds)
+    return without(failed, federation.roster.names, at_least=server.min_replies)
+
+
+def _train_attempt(
+    federation: Federation, arrays: ArrayRecord, server_round: int, names: Sequence[str]
+) -> Attempt:
+    settings = federation.settings
+    config = _config(federation, server_round)
+    decay = settings.train.learning_rate_decay ** (server_round - 1)
+    config[records.LEARNING_RATE] = settings.train.learning_rate * decay
+    messages: Iterable[Message] = []
+    # Flower's strategies wait for ever on a Grid without nodes.
+    if names:
+        messages = federation.strategy.configure_train(
+            server_round, arrays, config, _selected(federation, names)
+        )
+        messages = encoded(messages, _parameters(federation), settings.wire.dtype)
+    spool = Spool(federation.tracker.folder, int((1 - _SHARE_PULLED) * _memory(federation)))
+    rules = train_rules(
+        server_round,
+        arrays,
+        _parameters(federation),
+        settings,
+        federation.roster,
+        federation.strategy,
+    )
+    gate = Gate(rules, spool.keep)
+    return _ask(federation, messages, gate, server_round, _at_once(federation, arrays))
+
+
+def _at_once(federation: Federation, arrays: ArrayRecord) -> int:
+    """Return how many replies of the model's size may be pulled together."""
+    size = sum(len(array.data) for array in arrays.values())
+    return max(1, int(_SHARE_PULLED * _memory(federation) / max(size, 1)))
+
+
+def _memory(federation: Federation) -> int:
+    return federation.settings.server.replies_in_memory_mb * MB
+
+
+def _parameters(federation: Federation) -> frozenset[str]:
+    return frozenset(name for name, _ in federation.model.named_parameters())
+
+
+def _failure(federation: Federation, attempt: Attempt, server_round: int) -> str:
+    reasons = explain(attempt.reasons) or f"  {_connected(federation.roster)}"
+    return (
+        f"round {server_round} failed twice: {len(attempt.replies)} usable replies, "
+        f"server.min-replies is {federation.settings.server.min_replies}.\n{reasons}\n"
+        f"What was written before is kept in {federation.tracker.folder}."
+    )
+
+
+def _connected(roster: Roster) -> str:
+    count = len(roster.names)
+    return f"only {count} clients are connected" if count else "no client is connected"
+
+
+def aggregate(
+    federation: Federation, before: ArrayRecord, replies: list[Message], server_round: int
+) -> tuple[ArrayRecord, dict[str, Any]]:
+    """Return the new global model, with the dtypes of ``before``, and the train metrics.
+
+    ``replies`` is empty afterwards, so that evaluation has its memory.
+
+    Raises
+    ------
+    RoundFailedError
+        The strategy returned no model.
+    DivergedError
+        The model is not finite.
+    """
+    # Counted first: a strategy may change the replies it is given.
+    examples = sum(_num_examples(reply) for reply in replies)
+    aggregated, metrics = federation.strategy.aggregate_train(server_round, replies)
+    if aggregated is None:
+        raise RoundFailedError(
+            f"round {server_round}: the strategy made no model of {len(replies)} replies; "
+            "its own log lines say why"
+        )
+    replies.clear()
+    # Looked at before and after: integers hide a NaN, and FedAdam's float64 may not fit a float32.
+    with np.errstate(over="ignore", invalid="ignore"):
+        after = records.like(aggregated, before)
+    bad = [
+        name
+        for name, array in aggregated.items()
+        if not all(np.isfinite(each.numpy()).all() for each in (array, after[name]))
+    ]
+    if bad:
+        raise DivergedError(
+            f"round {server_round}: the aggregated model holds NaN or infinity in "
+            f"{', '.join(bad[:5])}{' and more' if len(bad) > 5 else ''}, though every admitted "
+            "reply was finite. Lower train.learning-rate or server.learning-rate. What was "
+            f"written before is kept in {federation.tracker.folder}."
+        )
+    return after, {
+        **(metrics or {}),
+        records.NUM_EXAMPLES: examples,
+    }
+
+
+def change(federation: Federation, before: ArrayRecord, after: ArrayRecord) -> float | None:
+    """Return the L2 norm of the global model's change; None where nothing is shared."""
+    if not before:
+        return None
+    return update_norm(after, before, _parameters(federation))
+
+
+def evaluate_clients(
+    federation: Federation, arrays: ArrayRecord, server_round: int
+) -> tuple[Attempt | None, Summary | None]:
+    """Let the chosen clients evaluate; too few answers are no reason to stop.
+
+    Returns
+    -------
+    attempt : Attempt or None
+        None if nobody was asked.
+    summary : dict or None
+        :func:`server_app.report.evaluation.summarise_clients`.
+    """
+    settings = federation.settings
+    here, _ = _without_failed(federation, server_round)
+    names = choose_clients(
+        here, settings.server.fraction_evaluate, settings.seed, server_round, "evaluate"
+    )
+    if not names:
+        return None, None
+    messages = federation.strategy.configure_evaluate(
+        server_round, arrays, _config(federation, server_round), _selected(federation, names)
+    )
+    messages = encoded(messages, _parameters(federation), settings.wire.dtype)
+    gate = Gate(evaluate_rules(server_round, federation.model.num_classes))
+    attempt = _ask(federation, messages, gate, server_round, _SMALL_AT_ONCE)
+    if attempt.reasons:
+        log.warning("round %d, not evaluated:\n%s", server_round, explain(attempt.reasons))
+    # Flower's weighted means divide by the sum of examples.
+    counted = [reply for reply in attempt.replies if _num_examples(reply)]
+    if counted:
+        federation.strategy.aggregate_evaluate(server_round, counted)
+    by_name = zip(attempt.participation.participants, attempt.replies, strict=True)
+    return attempt, summarise_clients({name: counts_of(_metrics(m)) for name, m in by_name})
+
+
+def _ask(
+    federation: Federation,
+    messages: Iterable[Message],
+    gate: Gate,
+    server_round: int,
+    at_once: int,
+) -> Attempt:
+    attempt = ask(
+        federation.grid,
+        messages,
+        gate,
+        name_of=federation.roster.name_of,
+        patience=Patience.of_a_round(federation.settings.server),
+        clock=federation.clock,
+        reminders=federation.roster.reminders,
+        at_once=at_once,
+        on_failure=lambda reasons: _stop_if_asked(federation, reasons, server_round),
+    )
+    federation.late.expect(attempt.exchange.unanswered, server_round)
+    return attempt
+
+
+def _stop_if_asked(federation: Federation, reasons: Mapping[str, str], server_round: int) -> None:
+    if federation.settings.server.failure_policy == "stop":
+        raise ClientFailedError(
+            f"round {server_round}: a client failed, and server.failure-policy is stop.\n"
+            f"{explain(reasons)}\n"
+            f"What was written before is kept in {federation.tracker.folder}."
+        )
+
+
+def _selected(federation: Federation, names: Sequence[str]) -> SelectedGrid:
+    return SelectedGrid(federation.grid, federation.roster.node_ids(names))
+
+
+def _config(federation: Federation, server_round: int) -> ConfigRecord:
+    return ConfigRecord(
+        {
+            records.ROUND: server_round,
+            records.EXPERIMENT: federation.settings.experiment,
+            records.EXPERIMENT_ID: federation.tracker.experiment_id,
+        }
+    )
+
+
+def _metrics(reply: Message) -> MetricRecord:
+    return records.of_type(reply.content, MetricRecord)[records.METRICS]
+
+
+def _num_examples(reply: Message) -> int:
+    return int(cast(int, _metrics(reply)[records.NUM_EXAMPLES]))

@@ -1,0 +1,72 @@
+"""What the replies of a round must be, from the settings and what is known of the clients."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.serverapp.strategy import Strategy
+
+from common import records
+from common.config import Settings
+from common.wire import decode_update
+from server_app.clients.roster import Roster
+from server_app.replies.admission import ModelRules, Rules
+from server_app.replies.checks import wrong_evaluation
+from server_app.strategies.wrapper import why_not
+
+
+def train_rules(
+    server_round: int,
+    arrays: ArrayRecord,
+    parameters: Set[str],
+    settings: Settings,
+    roster: Roster,
+    strategy: Strategy,
+) -> Rules:
+    """Return the rules for replies to a train instruction.
+
+    Parameters
+    ----------
+    server_round : int
+    arrays : ArrayRecord
+        The global model that was sent.
+    parameters : Set[str]
+        Names of its arrays that are parameters.
+    settings : Settings
+    roster : Roster
+        Nobody may have more examples than at the query.
+    strategy : Strategy
+        Its wrappers look at the records that their terms have added.
+    """
+    return Rules(
+        server_round=server_round,
+        model=ModelRules(
+            reference=arrays,
+            parameters=parameters,
+            max_update_norm=settings.server.max_update_norm,
+            clip=settings.server.norm_policy == "clip",
+            decode=lambda came: decode_update(came, arrays, parameters, settings.wire.dtype),
+        ),
+        most_examples={name: sum(held) for name, held in roster.label_counts().items()},
+        further=lambda client, reply: why_not(strategy, client, reply),
+    )
+
+
+def evaluate_rules(server_round: int, num_classes: int) -> Rules:
+    """Return the rules for replies to an evaluate instruction."""
+    return Rules(
+        server_round=server_round,
+        needed={
+            records.LOSS: None,
+            records.CORRECT: None,
+            records.CLASS_CORRECT: num_classes,
+            records.CLASS_TOTAL: num_classes,
+        },
+        fewest_examples=0,
+        further=_wrong_counts,
+    )
+
+
+def _wrong_counts(client: str, reply: Message) -> str:
+    return wrong_evaluation(records.of_type(reply.content, MetricRecord)[records.METRICS])

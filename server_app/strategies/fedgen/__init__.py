@@ -1,0 +1,1 @@
+"""FedGen on the server: generator, teacher and label counts."""
