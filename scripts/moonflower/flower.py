@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import tomli_w
+
 from scripts.moonflower.flwr_answer import answer_in
-from scripts.moonflower.run_config import as_toml
 from scripts.moonflower.superlink import read_outcome
 
 SUBMIT_SECONDS = 600.0
@@ -99,7 +100,7 @@ class Flower:
         """
         with tempfile.TemporaryDirectory(prefix="moonflower-") as folder:
             file = Path(folder) / "run-config.toml"
-            file.write_text(as_toml(dict(overrides)), encoding="utf-8")
+            file.write_text(tomli_w.dumps(dict(overrides)), encoding="utf-8")
             arguments = ["run", str(self.app), *self._named(), "--run-config", str(file)]
             if self.federation_config:
                 arguments += ["--federation-config", self.federation_config]

@@ -3,7 +3,7 @@
 Ray starts its servers in sessions of their own, and rewrites the memory that
 ``/proc/PID/environ`` shows, so neither a process group nor a mark in the environment finds
 them all. On Linux this process becomes the one that orphans are handed to, so that all of
-them stay below it in the tree; elsewhere the tree as ``ps`` shows it has to do.
+them stay below it in the tree; elsewhere those whose parent has ended are not found.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+
+import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -45,34 +45,13 @@ def end_with_parent(*, gently: bool = False) -> None:
 
 def descendants(root: int) -> set[int]:
     """Return the ids of all living processes below ``root``; zombies are not living."""
-    parents = _parents_linux() if sys.platform == "linux" else _parents_ps()
-    found: set[int] = set()
-    front = {root}
-    while front:
-        front = {pid for pid, parent in parents.items() if parent in front} - found
-        found |= front
+    found = set()
+    with suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(root).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.add(process.pid)
     return found
-
-
-def _parents_linux() -> dict[int, int]:
-    parents = {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdecimal():
-            continue
-        with suppress(OSError):
-            # pid (name, which may hold spaces and brackets) state parent ...
-            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-            if state not in "ZX":
-                parents[int(folder.name)] = int(parent)
-    return parents
-
-
-def _parents_ps() -> dict[int, int]:
-    listing = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid=,state="], capture_output=True, text=True, check=True
-    ).stdout
-    rows = (line.split() for line in listing.splitlines())
-    return {int(pid): int(parent) for pid, parent, state in rows if not state.startswith("Z")}
 
 
 def end_descendants(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Iterable
@@ -173,12 +172,3 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def as_toml(settings: dict[str, Any]) -> str:
-    """Write flat settings as TOML: a JSON string, number or boolean is a TOML one as well."""
-    lines = (
-        f"{json.dumps(key)} = {json.dumps(value, ensure_ascii=False)}\n"
-        for key, value in settings.items()
-    )
-    return "".join(lines)

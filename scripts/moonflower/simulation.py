@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import tomli_w
 import torch
 
 from common.config import SettingsError
@@ -16,7 +17,7 @@ from common.node import DEVICE_VARIABLE
 from scripts.moonflower.interruption import raising_on_signals, signals_held_back
 from scripts.moonflower.processes import adopt_orphans, end_descendants
 from scripts.moonflower.repository import ROOT
-from scripts.moonflower.run_config import Plan, as_toml
+from scripts.moonflower.run_config import Plan
 from scripts.moonflower.scratch import scratch_folder
 from scripts.moonflower.superlink import (
     CONNECTION,
@@ -166,7 +167,7 @@ def _attempt(plan: Plan, machine: Machine, log: Path, show: Callable[[str], None
 
 def _arguments(plan: Plan, machine: Machine, scratch: Path) -> list[str]:
     run_config = scratch / "run-config.toml"
-    run_config.write_text(as_toml(plan.overrides), encoding="utf-8")
+    run_config.write_text(tomli_w.dumps(plan.overrides), encoding="utf-8")
     federation: dict[str, float] = {
         "num-supernodes": plan.clients,
         "client-resources-num-cpus": 1,

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from scripts.moonflower.deployment.connection import CONNECTION
-from scripts.moonflower.run_config import as_toml
 from tests.failures.federation import Run, free_port
 from tests.failures.processes import SLOW, Group, wait_until
 from tests.settings import ROOT
@@ -210,7 +211,7 @@ class Deployment:
         name = str(settings["experiment"])
         group = self._group(f"run-{name}")
         toml = self.folder / f"run-{name}.toml"
-        toml.write_text(as_toml(dict(settings)), encoding="utf-8")
+        toml.write_text(tomli_w.dumps(dict(settings)), encoding="utf-8")
         env = self.environment() | {
             "FLWR_HOME": str(self.state / "flwr"),
             "FLWR_DISABLE_UPDATE_CHECK": "1",

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import tomli_w
 from torch import Tensor
 
-from scripts.moonflower.run_config import as_toml
 from tests.failures.processes import SLOW, Group, wait_until
 
 CONNECTION = "test"
@@ -218,7 +218,7 @@ class Federation:
         name = f"run-{len(self._runs)}-{settings['experiment']}"
         group = self._group(name)
         toml = self.folder / f"{name}.toml"
-        toml.write_text(as_toml(dict(settings)), encoding="utf-8")
+        toml.write_text(tomli_w.dumps(dict(settings)), encoding="utf-8")
         group.start([*command, "-c", str(toml)], self.environment())
         self._runs.append(group)
         return Run(group, self.output / str(settings["experiment"]))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from common.config import SettingsError
 from scripts.moonflower.repository import PRESETS
-from scripts.moonflower.run_config import as_toml, make_plan, read_overrides, read_preset
+from scripts.moonflower.run_config import make_plan, read_overrides, read_preset
 
 PRESET_NAMES = sorted(path.stem for path in PRESETS.glob("*.toml"))
 
@@ -160,8 +159,3 @@ def test_the_two_fedgen_presets_differ_where_paper_and_code_do() -> None:
         "fedgen.decay",
     ):
         assert paper[key] != code[key], key
-
-
-def test_written_toml_reads_back_as_it_was() -> None:
-    flat = {"a.b": 'quote " \\ é', "c": 1, "d": 1e-05, "e": True, "f": ""}
-    assert tomllib.loads(as_toml(flat)) == flat

@@ -123,7 +123,6 @@ def _of_replies(replies: int, sizes: Sizes) -> list[Line]:
             "server": _app(this, checked=True),
             "FedAvg": _flower(this),
         },
-        torch.device("cpu"),
         sizes.repetitions,
     )
     milliseconds = {f"{name} ms": 1000 * found.median(name) for name in found.seconds}

@@ -177,7 +177,7 @@ def _of_kind(kind: str, sizes: Sizes) -> list[Line]:
             f"app's teacher, {clients}": _teaches(federation, app_teacher),
             f"loop's teacher, {clients}": _teaches(federation, bare_teacher),
         }
-    found = compare(contenders, sizes.device, sizes.repetitions)
+    found = compare(contenders, sizes.repetitions)
     fewest, most = min(sizes.clients), max(sizes.clients)
     # The generator's own step is the same in both ways, so the teacher is timed alone as well.
     linear = kind == "linear predictors"

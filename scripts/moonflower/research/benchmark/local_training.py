@@ -40,7 +40,6 @@ def _moon_augmented(sizes: Sizes, epochs: int) -> Line:
                 "app": _trains(client, lambda model: app_round(client, model)),
                 "bare": _trains(client, lambda model: bare_moon(client, model, once=False)),
             },
-            sizes.device,
             sizes.repetitions,
         )
         return Line(
@@ -66,7 +65,6 @@ def _moon_fixed(sizes: Sizes, epochs: int) -> list[Line]:
                 ),
                 "bare": _trains(client, lambda model: bare_moon(client, model, once=True)),
             },
-            sizes.device,
             sizes.repetitions,
         )
         numbers = _per_second(found, plan_of(client))
@@ -96,7 +94,6 @@ def _fedgen(sizes: Sizes, what: str, beta: float, steps: int) -> Line:
                 "app": _trains(client, lambda model: app_round(client, model)),
                 "bare": _trains(client, lambda model: bare_fedgen(client, model)),
             },
-            sizes.device,
             sizes.repetitions,
         )
         numbers = _per_second(found, plan_of(client))

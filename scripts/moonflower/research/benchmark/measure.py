@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import torch
+from torch.utils.benchmark import timer
 
 Work = Callable[[], object]
 Prepare = Callable[[], Work]
@@ -42,9 +41,8 @@ class Comparison:
 
 def compare(
     contenders: Mapping[str, Prepare],
-    device: torch.device,
     repetitions: int,
-    now: Callable[[], float] = time.perf_counter,
+    now: Callable[[], float] = timer,
 ) -> Comparison:
     """Time every contender ``repetitions`` times, in turns, after one untimed turn each.
 
@@ -52,12 +50,10 @@ def compare(
     ----------
     contenders : Mapping[str, Prepare]
         The one that begins is another one in every repetition.
-    device : torch.device
-        Waited for before the clock is started and before it is read.
     repetitions : int
         From 1.
     now : callable
-        A clock, in seconds.
+        A clock, in seconds; PyTorch's waits for the GPU before it is read.
 
     Raises
     ------
@@ -70,24 +66,17 @@ def compare(
         )
     names = list(contenders)
     for name in names:
-        _timed(contenders[name], device, now)
+        _timed(contenders[name], now)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for repetition in range(repetitions):
         first = repetition % len(names)
         for name in names[first:] + names[:first]:
-            seconds[name].append(_timed(contenders[name], device, now))
+            seconds[name].append(_timed(contenders[name], now))
     return Comparison(seconds)
 
 
-def _timed(prepare: Prepare, device: torch.device, now: Callable[[], float]) -> float:
+def _timed(prepare: Prepare, now: Callable[[], float]) -> float:
     work = prepare()
-    _wait_for(device)
     began = now()
     work()
-    _wait_for(device)
     return now() - began
-
-
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

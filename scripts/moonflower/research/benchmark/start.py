@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 
-import torch
-
 from scripts.moonflower.repository import ROOT
 from scripts.moonflower.research.benchmark.lines import Line
 from scripts.moonflower.research.benchmark.measure import Prepare, Work, compare
@@ -24,7 +22,7 @@ _PROCESSES = {
 def start_up(sizes: Sizes) -> list[Line]:
     """Part e: seconds until a new process has imported the ClientApp."""
     contenders = {name: _process(code) for name, code in _PROCESSES.items()}
-    found = compare(contenders, torch.device("cpu"), sizes.repetitions)
+    found = compare(contenders, sizes.repetitions)
     seconds = {f"{name} s": found.median(name) for name in found.seconds}
     return [
         Line(

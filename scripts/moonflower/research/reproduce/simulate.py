@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import tomli_w
+
 from common.files import write_bytes
 from scripts.moonflower.processes import end_with_parent
 from scripts.moonflower.repository import ROOT
 from scripts.moonflower.research.reproduce.cells import Cell
-from scripts.moonflower.run_config import as_toml
 from scripts.moonflower.simulation import default_actors
 
 
@@ -66,7 +67,7 @@ def start_cell(
     time in each of several cells keeps the cores busier than several clients of one cell, which
     wait for each other and for the server at the end of every round.
     """
-    write_bytes(places.settings(cell), as_toml(cell.plan.overrides).encode())
+    write_bytes(places.settings(cell), tomli_w.dumps(cell.plan.overrides).encode())
     command = [
         *(sys.executable, "-c", "from scripts.moonflower import main; main()", "simulate"),
         *("--preset", str(places.settings(cell)), "--clients", str(cell.plan.clients)),

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from scripts.moonflower.research.benchmark.measure import Comparison, Prepare, Work, compare
-
-CPU = torch.device("cpu")
 
 
 class Day:
@@ -37,14 +34,14 @@ class Day:
 
 def test_the_first_turn_and_the_preparation_are_not_timed() -> None:
     day = Day()
-    found = compare({"app": day.contender("app", 50.0, 2.0, 3.0)}, CPU, 2, day.now)
+    found = compare({"app": day.contender("app", 50.0, 2.0, 3.0)}, 2, day.now)
     assert found.seconds == {"app": [2.0, 3.0]}
 
 
 def test_another_contender_begins_in_every_repetition() -> None:
     day = Day()
     work = (1.0,) * 4
-    compare({name: day.contender(name, *work) for name in "ab"}, CPU, 3, day.now)
+    compare({name: day.contender(name, *work) for name in "ab"}, 3, day.now)
     assert "".join(day.diary) == "ab" + "ab" + "ba" + "ab"
 
 
@@ -59,4 +56,4 @@ def test_a_speed_is_the_median_of_the_turns_ratios() -> None:
 @pytest.mark.parametrize(("contenders", "repetitions"), [({}, 1), ({"app": lambda: list}, 0)])
 def test_nothing_to_measure_is_refused(contenders: dict[str, Prepare], repetitions: int) -> None:
     with pytest.raises(ValueError, match="one of each is needed"):
-        compare(contenders, CPU, repetitions)
+        compare(contenders, repetitions)
