@@ -6,16 +6,21 @@ import logging
 import sys
 from typing import TextIO
 
+from common.text import escaped
+
 NAME = "moonflower"
 """Name of the logger, and first word of every line it writes."""
 
 
 class _EveryLine(logging.Formatter):
-    """Put the prefix before every line: readers of a mixed log look at lines, not at records."""
+    """Put the prefix before every line: readers of a mixed log look at lines, not at records.
+
+    A line does nothing to a terminal, whatever file name or exception is in it.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         prefix = f"{NAME} {record.levelname} "
-        return "\n".join(prefix + line for line in super().format(record).splitlines())
+        return "\n".join(prefix + escaped(line) for line in super().format(record).splitlines())
 
 
 class _CurrentStderr(logging.StreamHandler[TextIO]):

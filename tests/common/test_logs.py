@@ -23,3 +23,10 @@ def test_installed_twice_a_line_is_written_once(capsys: pytest.CaptureFixture[st
     logs.install()
     logging.getLogger(logs.NAME).info("round 1")
     assert capsys.readouterr().err == "moonflower INFO round 1\n"
+
+
+def test_a_line_does_nothing_to_a_terminal_and_can_always_be_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.install().warning("can't read %s", "\x1b[2J\udcfc.png")
+    assert capsys.readouterr().err == "moonflower WARNING can't read \\x1b[2J\\xfc.png\n"
