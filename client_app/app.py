@@ -77,7 +77,6 @@ def on_train(message: Message, context: Context) -> Message:
         with computation.precision():
             for term in terms:
                 term.begin(model, client.instruction)
-        computation.compile(model)
         learning_rate = float(cast(float, client.instruction.config[records.LEARNING_RATE]))
         metrics = train(
             model,

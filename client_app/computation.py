@@ -1,13 +1,10 @@
-"""How the local loop computes: precision, memory layout, compilation. All of it is off by default.
+"""How the local loop computes: precision, memory layout. All of it is off by default.
 
 Weights stay float32 whatever the settings say, on the wire and on disk as well.
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -15,10 +12,7 @@ from torch import Tensor
 
 from client_app.optimizer import Optimizer
 from common.config import SettingsError, TrainSettings
-from common.data import Batch
 from common.models import SplitModel
-
-log = logging.getLogger("moonflower")
 
 _LOWER = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -46,7 +40,7 @@ class Computation:
     device : torch.device
         Of model and batches.
     precision : {"float32", "bfloat16", "float16"}
-    channels_last, compiled : bool
+    channels_last : bool
     """
 
     def __init__(
@@ -55,11 +49,10 @@ class Computation:
         *,
         precision: str = "float32",
         channels_last: bool = False,
-        compiled: bool = False,
     ) -> None:
         self._device = device or torch.device("cpu")
         self._lower = _LOWER.get(precision)
-        self._channels_last, self._compiled = channels_last, compiled
+        self._channels_last = channels_last
         # Gradients below 6e-8 are zero in float16, so the loss is scaled up before them.
         scaled = precision == "float16"
         self._scaler = torch.amp.GradScaler(self._device.type) if scaled else None
@@ -71,7 +64,6 @@ class Computation:
             device,
             precision=settings.precision,
             channels_last=settings.channels_last,
-            compiled=settings.compile,
         )
 
     def arrange(self, model: SplitModel) -> SplitModel:
@@ -85,15 +77,6 @@ class Computation:
         if self._channels_last:
             return x.contiguous(memory_format=torch.channels_last)
         return x
-
-    def compile(self, model: SplitModel) -> None:
-        """Let torch compile encoder and predictor when they are first called.
-
-        After the terms have begun: their frozen models, used once per round, are not compiled.
-        """
-        if self._compiled:
-            model.encoder.compile()
-            model.predictor.compile()
 
     def precision(self) -> AbstractContextManager[object]:
         """Return the context of all forward computations."""
@@ -112,31 +95,3 @@ class Computation:
         else:
             self._scaler.step(optimizer)  # type: ignore[arg-type]
             self._scaler.update()
-
-    def watched(self, batches: Iterable[Batch]) -> Iterable[Batch]:
-        """Return the batches; with ``compile``, say in the log what the first of them cost."""
-        return _timed(batches, self._device) if self._compiled else batches
-
-
-def _timed(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
-    began, steps, first = time.perf_counter(), 0, 0.0
-    for batch in batches:
-        yield batch
-        steps += 1
-        if steps == 1:
-            _wait_for(device)
-            first = time.perf_counter() - began
-    _wait_for(device)
-    rest = time.perf_counter() - began - first
-    log.info(
-        "train.compile: the first step took %.1f s, the other %d together %.1f s. A SuperNode "
-        "pays the first anew in every round: compare with a round without train.compile",
-        first,
-        max(steps - 1, 0),
-        rest,
-    )
-
-
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -36,7 +36,7 @@ def train(
     optimizer : Optimizer
         Over the model's parameters.
     computation : Computation, optional
-        Precision, layout, compilation; without it, plain float32.
+        Precision and layout; without it, plain float32.
 
     Returns
     -------
@@ -49,7 +49,7 @@ def train(
     sums = torch.zeros(2 + len(terms), device=device)
     steps = 0
     model.train()
-    for batch in computation.watched(batches):
+    for batch in batches:
         x = computation.arranged(batch.x)
         with _normalisation_for(model, len(batch.y)):
             with computation.precision():

@@ -188,9 +188,3 @@ class TrainSettings(Table):
         description="Keep images and convolutions as batch x height x width x channels in memory, "
         "which is what GPUs' half-precision convolutions want. Other bits."
     )
-    compile: bool = Field(
-        description="Compile the model with torch.compile (needs a C++ compiler on the client). "
-        "A SuperNode starts a process for every round and pays the warm-up anew (40 s for a small "
-        "CNN on two cores, again for a smaller last batch): only for rounds much longer than "
-        "that. The log says what it took. Other bits."
-    )

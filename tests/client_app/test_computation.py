@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import shutil
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -91,25 +88,6 @@ def test_channels_last_lays_weights_and_images_out_anew_and_sends_the_same_array
     expected = trained(None).state_dict()
     for name, value in trained(computation).state_dict().items():
         torch.testing.assert_close(value, expected[name])
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_compilation_computes_the_same_and_says_what_it_cost(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    model, computation = convolutional_model(), Computation(CPU, compiled=True)
-    names = list(model.state_dict())
-    computation.compile(model)
-    logging.getLogger("moonflower").propagate = True
-    with caplog.at_level(logging.INFO, logger="moonflower"):
-        train(model, images(), [], sgd(model, 0.1), computation)
-    assert "the first step took" in caplog.text
-    assert "the other 2 together" in caplog.text
-    assert list(model.state_dict()) == names  # what travels has the same names
-    expected = trained(None).state_dict()
-    for name, value in model.state_dict().items():
-        torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-4)
 
 
 def test_float16_without_a_gpu_is_refused() -> None:

@@ -146,7 +146,6 @@ def app_round(
     with computation.precision():
         for term in terms:
             term.begin(model, instruction)
-    computation.compile(model)
     return train(
         model,
         app_batches(client, examples),
