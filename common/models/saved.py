@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 from torch import Tensor
 
 from common.config import ModelSettings, SettingsError
+from common.data import DataSpec
 from common.files import (
     DamagedFileError,
     flush_folder,
@@ -28,11 +29,9 @@ from common.files import (
     write_bytes,
     write_json,
 )
+from common.models.registry import build_model
 from common.models.split import SplitModel, private_names, unshared_names
 from common.storage import pack_tensors, unpack_tensors
-
-if TYPE_CHECKING:
-    from common.data import DataSpec
 
 logger = logging.getLogger("moonflower")
 
@@ -132,8 +131,6 @@ def load_model(path: Path | str, *, allow_private_parts: bool = False) -> SplitM
     description = _read_description(folder)
     settings, spec = _settings_and_spec(folder, description)
     blob = _read_weights(folder, description)
-    from common.models import build_model  # late: the registry imports this file
-
     try:
         tensors, _ = unpack_tensors(blob)
         model = build_model(settings, spec, seed=0)
@@ -257,9 +254,6 @@ def _read_description(folder: Path) -> dict[str, Any]:
 def _settings_and_spec(
     folder: Path, description: Mapping[str, Any]
 ) -> tuple[ModelSettings, DataSpec]:
-    # Late: only loading needs it, and the data package is not small.
-    from common.data import DataSpec
-
     try:
         settings = ModelSettings.model_validate(description["model"])
         data = description["data"]

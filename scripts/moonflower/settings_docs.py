@@ -65,10 +65,6 @@ def _section(
 
 def allowed(key: str, field: FieldInfo) -> str:
     """Say in words which values a setting may have."""
-    if key == "model.name":
-        from common.models import MODELS
-
-        return ", ".join(f"`{name}`" for name in sorted(MODELS))
     if get_origin(field.annotation) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(field.annotation))
     names: dict[Any, str] = {

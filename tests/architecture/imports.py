@@ -26,29 +26,33 @@ def violations(root: Path) -> list[str]:
     found = []
     for package, allowed in ALLOWED.items():
         for path in sorted((root / package).rglob("*.py")):
-            tree = ast.parse(path.read_text(), filename=str(path))
-            inside = path.relative_to(root).parent.parts
-            for line, name in _imported(tree, inside):
+            for line, name, _ in imported_modules(path, root):
                 target = name.split(".")[0]
                 if target in _OURS and target != package and target not in allowed:
                     found.append(f"{path.relative_to(root)}:{line}: {package} imports {name}")
     return found
 
 
-def _imported(tree: ast.Module, inside: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+def imported_modules(path: Path, root: Path) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield line, module and the names taken from it, of every import in a file.
+
+    The names may be modules themselves.
+    """
+    inside = path.relative_to(root).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(), filename=str(path))):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield node.lineno, node.module or ""
+            yield from ((node.lineno, alias.name, []) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = inside[: len(inside) - node.level + 1]
-            # "from .. import x" out of a top-level package names the package in x.
-            names = [node.module] if node.module else [alias.name for alias in node.names]
-            yield from ((node.lineno, ".".join((*base, name))) for name in names)
+            names = [alias.name for alias in node.names]
+            base = inside[: len(inside) - node.level + 1] if node.level else ()
+            parts = [*base, *([node.module] if node.module else [])]
+            if node.module or base:
+                yield node.lineno, ".".join(parts), names
+            else:  # "from .. import x" out of a top-level package names the package in x
+                yield from ((node.lineno, name, []) for name in names)
         elif isinstance(node, ast.Call) and node.args:
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             argument = node.args[0]
             is_import = name in ("import_module", "__import__")
             if is_import and isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                yield node.lineno, argument.value
+                yield node.lineno, argument.value, []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -208,3 +208,7 @@ def test_the_norm_setting_decides_whether_there_are_running_statistics(name: str
 def test_the_registry_does_not_import_torchvision() -> None:
     code = "import sys, common.models; sys.exit('torchvision' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_the_settings_know_every_model_and_no_other() -> None:
+    assert set(get_args(ModelSettings.model_fields["name"].annotation)) == set(MODELS)
