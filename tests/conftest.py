@@ -15,6 +15,12 @@ from common import logs
 logs.install()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Say what ``-n auto`` means: tests wait for disks and for other processes half of the time."""
+    return min(2 * (os.cpu_count() or 1), 8)
+
+
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep state, output and prepared data of every test inside its own folder."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.deployment.federation import Deployment
 from tests.deployment.sites import SETTINGS
 
 
+@pytest.mark.long
 def test_a_resnet50_goes_both_ways(
     deployment: Deployment, record_property: Callable[[str, object], None]
 ) -> None:

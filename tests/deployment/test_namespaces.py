@@ -18,6 +18,8 @@ from tests.deployment.sites import SETTINGS
 from tests.failures.federation import Run
 from tests.settings import ROOT
 
+pytestmark = pytest.mark.long
+
 NODES = ("clinic-a", "clinic-b")
 
 

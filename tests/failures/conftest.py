@@ -14,11 +14,11 @@ from tests.failures.reference import CLIENTS, SETTINGS, reference
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark those with processes slow; skip them where these can't be found by their mark."""
+    """Mark those with processes slow, for one worker; skip them where no mark finds these."""
     for item in items:
         if {"federation", "make_federation"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.failures)
+            item.add_marker(pytest.mark.xdist_group("failures"))
             if sys.platform != "linux":
                 item.add_marker(pytest.mark.skip(reason="finds processes by /proc: Linux only"))
 

@@ -50,7 +50,14 @@ def _largest(checkpoint: Path) -> Path:
     return max((path for path in checkpoint.iterdir()), key=lambda path: path.stat().st_size)
 
 
-@pytest.mark.parametrize("damage", [_truncate, _flip, shutil.rmtree])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _flip,
+        pytest.param(_truncate, marks=pytest.mark.long),
+        pytest.param(shutil.rmtree, marks=pytest.mark.long),
+    ],
+)
 def test_a_damaged_newest_checkpoint_costs_one_more_round(
     federation: Federation,
     undisturbed: dict[str, Tensor],

@@ -15,7 +15,7 @@ from tests.in_process.grid import Fault as ReplyFault
 from tests.in_process.grid import never
 
 
-@pytest.mark.parametrize("point", ["training", "writing"])
+@pytest.mark.parametrize("point", ["training", pytest.param("writing", marks=pytest.mark.long)])
 def test_a_client_app_killed_once_costs_no_more_than_trying_the_round_again(
     federation: Federation,
     undisturbed: dict[str, Tensor],
@@ -36,6 +36,7 @@ def test_a_client_app_killed_once_costs_no_more_than_trying_the_round_again(
     assert leftovers == []
 
 
+@pytest.mark.long
 def test_a_client_app_killed_while_uploading_costs_its_replies_until_its_supernode_is_restarted(
     make_federation: Callable[..., Federation],
     tmp_path: Path,

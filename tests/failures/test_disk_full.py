@@ -35,6 +35,7 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@pytest.mark.long
 def test_a_full_disk_on_a_client_costs_its_reply_and_no_file(
     make_federation: MakeFederation, tmp_path: Path
 ) -> None:

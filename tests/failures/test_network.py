@@ -69,6 +69,7 @@ def cable() -> Iterator[Cable]:
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
+@pytest.mark.long
 def test_a_cut_and_healed_network_costs_no_round(
     cable: Cable,
     make_federation: Callable[..., Federation],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.failures.app_copy import Fault, make_app
 from tests.failures.federation import Federation
 from tests.failures.reference import SETTINGS, differences, reference
@@ -26,6 +28,7 @@ REASONS = {
 """From what is wrong with the reply of round 1, 2, ... to a part of the reason."""
 
 
+@pytest.mark.long
 def test_bad_replies_of_every_kind_leave_the_result_to_the_others(
     federation: Federation, tmp_path: Path
 ) -> None:

@@ -12,17 +12,13 @@ from tests.failures.app_copy import Fault, make_app
 from tests.failures.federation import Federation
 from tests.failures.reference import SETTINGS, differences
 
-PHASES = [
-    "sending",
-    "waiting",
-    "aggregating",
-    "distilling",
-    "writing-checkpoint",
-    "naming-checkpoint",
-]
+PHASES = ["sending", "waiting", "aggregating", "distilling", "naming-checkpoint"]
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize(
+    "phase",
+    ["writing-checkpoint", *(pytest.param(phase, marks=pytest.mark.long) for phase in PHASES)],
+)
 def test_a_server_app_killed_in_round_2_is_resumed_to_the_same_bits(
     federation: Federation,
     undisturbed: dict[str, Tensor],
@@ -46,6 +42,7 @@ def test_a_server_app_killed_in_round_2_is_resumed_to_the_same_bits(
     assert differences(resumed.final(), undisturbed) == []
 
 
+@pytest.mark.long
 def test_a_run_that_is_kept_going_survives_a_server_app_that_is_killed(
     federation: Federation,
     undisturbed: dict[str, Tensor],

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from torch import Tensor
 
 from tests.failures.app_copy import Fault, make_app
@@ -37,6 +38,7 @@ def test_a_supernode_killed_while_training_and_restarted_costs_no_round(
     assert differences(run.final(), undisturbed) == []
 
 
+@pytest.mark.long
 def test_a_supernode_stopped_past_the_end_of_the_round_joins_again_when_continued(
     make_federation: MakeFederation, tmp_path: Path
 ) -> None:
@@ -78,6 +80,7 @@ def test_a_supernode_stopped_past_the_end_of_the_round_joins_again_when_continue
     assert differences(run.final(), expected) == []
 
 
+@pytest.mark.long
 def test_a_run_whose_nodes_are_all_gone_goes_on_when_they_are_back(
     make_federation: MakeFederation,
     undisturbed: dict[str, Tensor],
@@ -99,6 +102,7 @@ def test_a_run_whose_nodes_are_all_gone_goes_on_when_they_are_back(
     assert differences(run.final(), undisturbed) == []
 
 
+@pytest.mark.long
 def test_a_node_that_holds_back_its_replies_is_reminded_and_costs_no_round(
     make_federation: MakeFederation,
     undisturbed: dict[str, Tensor],
@@ -118,6 +122,7 @@ def test_a_node_that_holds_back_its_replies_is_reminded_and_costs_no_round(
     assert differences(run.final(), undisturbed) == []
 
 
+@pytest.mark.long
 def test_a_node_that_joins_in_the_middle_takes_part_from_the_next_round_on(
     make_federation: MakeFederation, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 import server_app.app as product
 from common import records
 from common.node import Folders
-from server_app.strategies import fedgen
+from server_app.strategies.fedgen import wrapper as fedgen
 
 from .points import SERVER, reach
 
