@@ -16,9 +16,9 @@ from common import records
 from common.config import Settings
 from common.data import data_spec
 from common.models import SplitModel, build_model
-from scripts.moonflower.research.benchmark.client import settings_of
 from scripts.moonflower.research.benchmark.lines import Line
 from scripts.moonflower.research.benchmark.measure import Prepare, Work, compare
+from scripts.moonflower.research.benchmark.one_client import settings_of
 from scripts.moonflower.research.benchmark.sizes import Sizes
 from server_app.replies.admission import Gate, ModelRules, Rules
 from server_app.strategies import build_strategy

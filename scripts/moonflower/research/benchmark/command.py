@@ -71,7 +71,7 @@ def benchmark(
     from common.config import SettingsError
     from common.node import choose_device
     from scripts.moonflower.folders import writable
-    from scripts.moonflower.research.benchmark import report
+    from scripts.moonflower.research.benchmark import result
     from scripts.moonflower.research.benchmark.parts import measure
     from scripts.moonflower.research.benchmark.sizes import Sizes
 
@@ -93,9 +93,9 @@ def benchmark(
         )
         folder = writable(output)
         torch.set_num_threads(threads)
-        facts = report.machine(sizes)
+        facts = result.machine(sizes)
         for lines in measure(part or list(Part), sizes, typer.echo):
-            text = report.write(folder, lines, facts)
+            text = result.write(folder, lines, facts)
     except SettingsError as error:
         typer.echo(f"moonflower: {error}", err=True)
         raise typer.Exit(2) from None

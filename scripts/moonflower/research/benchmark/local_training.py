@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from common.models import SplitModel
 from scripts.moonflower.research.benchmark import bare
-from scripts.moonflower.research.benchmark.client import (
+from scripts.moonflower.research.benchmark.lines import Line, Target
+from scripts.moonflower.research.benchmark.measure import Comparison, Prepare, Work, compare
+from scripts.moonflower.research.benchmark.one_client import (
     Client,
     app_round,
     bare_fedgen,
@@ -16,8 +18,6 @@ from scripts.moonflower.research.benchmark.client import (
     plan_of,
     settings_of,
 )
-from scripts.moonflower.research.benchmark.lines import Line, Target
-from scripts.moonflower.research.benchmark.measure import Comparison, Prepare, Work, compare
 from scripts.moonflower.research.benchmark.sizes import Sizes
 
 NEAR_THE_LIMIT = Target("at least", 0.90)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from scripts.moonflower.research.benchmark.aggregation import aggregation
-from scripts.moonflower.research.benchmark.generator import generator_training
+from scripts.moonflower.research.benchmark.generator_training import generator_training
 from scripts.moonflower.research.benchmark.lines import Line
 from scripts.moonflower.research.benchmark.local_training import fedgen_steps, moon_steps
 from scripts.moonflower.research.benchmark.sizes import Sizes

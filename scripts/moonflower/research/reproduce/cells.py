@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from common.config import SettingsError, flat
-from scripts.moonflower.research.reproduce.description import (
+from scripts.moonflower.research.reproduce.table_file import (
     LARGEST_SEED,
     PAPER_SCALE,
     Column,

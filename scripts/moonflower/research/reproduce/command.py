@@ -11,8 +11,8 @@ import typer
 from scripts.moonflower.repository import ROOT
 
 if TYPE_CHECKING:
+    from scripts.moonflower.research.reproduce.cell_process import Places
     from scripts.moonflower.research.reproduce.cells import Cell, Request
-    from scripts.moonflower.research.reproduce.simulate import Places
 
 BAD_INPUT = 2
 
@@ -60,13 +60,13 @@ def reproduce(
     round: the same command goes on with a table.
     """
     from common.config import SettingsError
-    from scripts.moonflower.research.reproduce.description import read_table, table_names
+    from scripts.moonflower.research.reproduce.table_file import read_table, table_names
 
     if table is None and show:
         for name in table_names():
             typer.echo(f"{name}: {read_table(name).title}")
         return
-    from scripts.moonflower.research.reproduce.session import Session
+    from scripts.moonflower.research.reproduce.reproduction import Session
 
     try:
         if table is None:
@@ -89,7 +89,7 @@ def _request(
     table: str, scale: str, seeds: str | None, rounds: int | None, download: bool
 ) -> Request:
     from scripts.moonflower.research.reproduce.cells import Request, parse_seeds
-    from scripts.moonflower.research.reproduce.description import read_table
+    from scripts.moonflower.research.reproduce.table_file import read_table
 
     described = read_table(table)
     name = Path(table).stem if table.endswith(".toml") else table
@@ -98,7 +98,7 @@ def _request(
 
 def _places(output: Path | None, data_dir: Path | None) -> Places:
     from common.node import expanded
-    from scripts.moonflower.research.reproduce.simulate import Places
+    from scripts.moonflower.research.reproduce.cell_process import Places
 
     folder = expanded(str(output or ROOT / "output" / "reproduce"))
     return Places(folder, None if data_dir is None else expanded(str(data_dir)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from scripts.moonflower.research.reproduce.cells import Request
-from scripts.moonflower.research.reproduce.description import Column, Row
 from scripts.moonflower.research.reproduce.record import Record
 from scripts.moonflower.research.reproduce.remaining import duration
 from scripts.moonflower.research.reproduce.scores import curve, describe, mean_std, score_of_run
+from scripts.moonflower.research.reproduce.table_file import Column, Row
 
 NOTHING = "-"
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scripts.moonflower.research.reproduce.description import Score
 from scripts.moonflower.research.reproduce.record import Line
+from scripts.moonflower.research.reproduce.table_file import Score
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,21 @@ import pytest
 import torch
 from torch import nn
 
-from scripts.moonflower.research.benchmark.client import (
-    Client,
-    app_round,
-    bare_fedgen,
-    bare_moon,
-    open_client,
-    settings_of,
-)
-from scripts.moonflower.research.benchmark.generator import (
+from scripts.moonflower.research.benchmark.generator_training import (
     KINDS,
     app_teacher,
     app_training,
     bare_teacher,
     bare_training,
     make_federation,
+)
+from scripts.moonflower.research.benchmark.one_client import (
+    Client,
+    app_round,
+    bare_fedgen,
+    bare_moon,
+    open_client,
+    settings_of,
 )
 from scripts.moonflower.research.benchmark.sizes import Sizes
 

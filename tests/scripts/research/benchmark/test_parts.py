@@ -17,9 +17,9 @@ from scripts.moonflower.research.benchmark.aggregation import (
     flowers_aggregation,
     make_round,
 )
-from scripts.moonflower.research.benchmark.client import settings_of
 from scripts.moonflower.research.benchmark.lines import Line, Target
-from scripts.moonflower.research.benchmark.report import markdown
+from scripts.moonflower.research.benchmark.one_client import settings_of
+from scripts.moonflower.research.benchmark.result import markdown
 from scripts.moonflower.research.benchmark.sizes import Sizes
 from scripts.moonflower.research.benchmark.whole import training_share
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.moonflower.research.reproduce.cells import Cell, Request, cells_of
-from scripts.moonflower.research.reproduce.description import Table
+from scripts.moonflower.research.reproduce.table_file import Table
 
 TABLE = Table.model_validate(
     {

@@ -8,7 +8,7 @@ import pytest
 
 from common.config import SettingsError
 from scripts.moonflower.research.reproduce.cells import Cell, Request, cells_of, parse_seeds, select
-from scripts.moonflower.research.reproduce.description import Table
+from scripts.moonflower.research.reproduce.table_file import Table
 from tests.scripts.research.reproduce.tables import TABLE, cells
 
 

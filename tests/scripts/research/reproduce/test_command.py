@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from scripts.moonflower.commands import app
+from scripts.moonflower.research.reproduce.cell_process import Places, actors_of
 from scripts.moonflower.research.reproduce.cells import Request
-from scripts.moonflower.research.reproduce.description import read_table
-from scripts.moonflower.research.reproduce.session import Session
-from scripts.moonflower.research.reproduce.simulate import Places, actors_of
+from scripts.moonflower.research.reproduce.reproduction import Session
+from scripts.moonflower.research.reproduce.table_file import read_table
 from tests.scripts.research.reproduce.tables import cells
 
 
@@ -22,7 +22,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*_args: object, **_kwargs: object) -> int:
         raise AssertionError("a run was started")
 
-    monkeypatch.setattr("scripts.moonflower.research.reproduce.session.Session.run", start)
+    monkeypatch.setattr("scripts.moonflower.research.reproduce.reproduction.Session.run", start)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,7 @@ def test_the_cells_of_a_table_are_listed_with_where_they_are(tmp_path: Path) -> 
 def test_jobs_share_the_cores(jobs: int, actors: int, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = cells()[0]
     monkeypatch.setattr(
-        "scripts.moonflower.research.reproduce.simulate.default_actors", lambda clients, threads: 8
+        "scripts.moonflower.research.reproduce.cell_process.default_actors",
+        lambda clients, threads: 8,
     )
     assert actors_of(cell, jobs) == actors

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from scripts.moonflower.research.reproduce.cells import cells_of
 from scripts.moonflower.research.reproduce.curves import band, draw
-from scripts.moonflower.research.reproduce.description import Table
 from scripts.moonflower.research.reproduce.markdown import render
 from scripts.moonflower.research.reproduce.record import read_record
+from scripts.moonflower.research.reproduce.table_file import Table
 from tests.scripts.research.reproduce.tables import TABLE, cells, request, write_run
 
 

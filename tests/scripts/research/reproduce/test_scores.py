@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scripts.moonflower.research.reproduce.description import Score
 from scripts.moonflower.research.reproduce.scores import curve, describe, mean_std, score_of_run
+from scripts.moonflower.research.reproduce.table_file import Score
 from tests.scripts.research.reproduce.tables import TABLE, line
 
 LAST, BEST = TABLE.scores["last"], TABLE.scores["best"]

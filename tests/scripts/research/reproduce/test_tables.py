@@ -8,7 +8,7 @@ import pytest
 
 from common.config import check_name
 from scripts.moonflower.research.reproduce.cells import Cell, Request, cells_of, select
-from scripts.moonflower.research.reproduce.description import read_table, table_names
+from scripts.moonflower.research.reproduce.table_file import read_table, table_names
 
 EVERY = [(name, scale) for name in table_names() for scale in ("paper", *read_table(name).scales)]
 

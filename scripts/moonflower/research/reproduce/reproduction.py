@@ -21,6 +21,7 @@ from scripts.moonflower.interruption import (
     signals_held_back,
 )
 from scripts.moonflower.processes import adopt_orphans, end_descendants
+from scripts.moonflower.research.reproduce.cell_process import Places, start_cell
 from scripts.moonflower.research.reproduce.cells import Cell, Request, cells_of, select
 from scripts.moonflower.research.reproduce.curves import draw
 from scripts.moonflower.research.reproduce.markdown import render
@@ -32,7 +33,6 @@ from scripts.moonflower.research.reproduce.record import (
     seeds_on_disk,
 )
 from scripts.moonflower.research.reproduce.runner import Runner
-from scripts.moonflower.research.reproduce.simulate import Places, start_cell
 from scripts.moonflower.simulation import check_gpus, default_actors, trained_on
 
 FAILED = 1

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from common.config import SettingsError
-from scripts.moonflower.research.reproduce.description import Table, read_table
+from scripts.moonflower.research.reproduce.table_file import Table, read_table
 from tests.scripts.research.reproduce.tables import TABLE
 
 

@@ -8,8 +8,8 @@ import pytest
 from filelock import FileLock
 
 from common.config import SettingsError
-from scripts.moonflower.research.reproduce.session import Session
-from scripts.moonflower.research.reproduce.simulate import Places
+from scripts.moonflower.research.reproduce.cell_process import Places
+from scripts.moonflower.research.reproduce.reproduction import Session
 from tests.scripts.research.reproduce.tables import cells, request, write_run
 
 
@@ -18,7 +18,9 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     """Return a session whose chosen cell is finished."""
     # They are for a process of its own: here other tests' processes are below this one.
     for name in ("adopt_orphans", "end_descendants"):
-        monkeypatch.setattr(f"scripts.moonflower.research.reproduce.session.{name}", lambda: None)
+        monkeypatch.setattr(
+            f"scripts.moonflower.research.reproduce.reproduction.{name}", lambda: None
+        )
     (cell,) = (each for each in cells(seeds=[0]) if each.experiment == "two.moon-a.1.seed-0")
     write_run(tmp_path / "runs", cell, [0.1, 0.2, 0.3, 0.4])
     return Session.of(request(seeds=[0]), ["moon-a/1"], Places(tmp_path, None), 1, 0.0)
