@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from common.data.errors import DataError
 from common.data.spec import DataSpec
 
+ROUNDING = 1e-6
+"""By how much a float may lie outside [0, 1]: a few roundings of float32 (1.2e-7 each)."""
+
 
 @dataclass(frozen=True)
 class Arrays:
@@ -39,7 +42,8 @@ def checked(arrays: Arrays, spec: DataSpec, origin: str) -> Arrays:
     Raises
     ------
     DataError
-        Wrong shape, labels outside ``[0, num_classes)``, floats that are not in [0, 1].
+        Wrong shape, labels outside ``[0, num_classes)``, floats that are not in [0, 1] (give or
+        take :data:`ROUNDING`), bytes that are only 0 and 1.
     """
     if arrays.x.shape[1:] != spec.shape or arrays.x.shape[0] != len(arrays.y):
         raise DataError(
@@ -47,7 +51,9 @@ def checked(arrays: Arrays, spec: DataSpec, origin: str) -> Arrays:
             f"{list(arrays.x.shape)} and {len(arrays.y)} labels"
         )
     _check_labels(arrays.y, spec, origin)
-    if arrays.x.dtype != np.uint8:
+    if arrays.x.dtype == np.uint8:
+        _check_bytes(arrays.x, origin)
+    else:
         _check_floats(arrays.x, origin)
     return arrays
 
@@ -62,6 +68,15 @@ def _check_labels(labels: NDArray[np.int64], spec: DataSpec, origin: str) -> Non
         )
 
 
+def _check_bytes(images: NDArray[np.uint8], origin: str) -> None:
+    if images.max(initial=0) == 1:
+        raise DataError(
+            f"{origin}: the largest byte of all images is 1, so they are black: bytes mean 0 to "
+            "255. If they were scaled to [0, 1] before they became bytes, store the scaled ones as "
+            "floats; if they are 0 and 1 by nature, multiply by 255"
+        )
+
+
 def _check_floats(images: NDArray[Any], origin: str) -> None:
     flat = images.reshape(len(images), -1)
     not_finite = np.flatnonzero(~np.isfinite(flat).all(axis=1))
@@ -70,8 +85,9 @@ def _check_floats(images: NDArray[Any], origin: str) -> None:
             f"{origin}: {not_finite.size} images have a NaN or an infinity, the first is at row "
             f"{not_finite[0]}. Remove or repair them"
         )
-    if flat.size and (flat.min() < 0 or flat.max() > 1):
+    if flat.size and (flat.min() < -ROUNDING or flat.max() > 1 + ROUNDING):
         raise DataError(
-            f"{origin}: float images must lie in [0, 1], found {flat.min():g} to {flat.max():g}. "
-            "Scale them to [0, 1], or store bytes (uint8, 0 to 255)"
+            f"{origin}: float images must lie in [0, 1] (within {ROUNDING:g}), found "
+            f"{flat.min():.9g} to {flat.max():.9g}. Scale them to [0, 1], or store bytes (uint8, 0 "
+            "to 255)"
         )

@@ -4,40 +4,49 @@ Training images lie in ``train/<class>/`` or, without a folder ``train``, direct
 an optional test set in ``test/<class>/``. Class ids follow ``data.class-names``. Where that is
 empty, they follow the sorted names of the class folders, so that **every site needs a folder for
 every class**, an empty one for a class it has no images of: otherwise one site's label 1 would be
-another's label 2.
+another's label 2. Names are compared after NFC: a Mac writes an ``é`` as two characters.
 """
 
 from __future__ import annotations
 
+import logging
+import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.config import DataSettings
 from common.data.arrays import Arrays
 from common.data.errors import DataError
 from common.data.sources.base import Identity, Split, identity_of
+from common.data.sources.image_files import counted_suffixes, is_image, list_files, read_image
+from common.data.sources.system_files import is_left_by_a_system
 from common.data.spec import data_spec
+from common.text import escaped
 
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
-_CHANNELS_OF_MODE = {"1": 1, "L": 1, "P": 3, "RGB": 3, "RGBA": 4}
+Classes = dict[str, Path | None]
+
+_LOG = logging.getLogger("moonflower")
 
 
 def identity(settings: DataSettings, folder: Path, split: Split) -> Identity | None:
-    """Return the identity of every image; ``None`` for a test set that isn't there.
+    """Return the identity of every file; ``None`` for a test set that isn't there.
+
+    Files that are no images count too: only :func:`decode` looks into them.
 
     Raises
     ------
     DataError
         No class folders, not as many as ``data.num-classes``, or others than ``data.class-names``.
+    OSError
+        A folder can't be listed.
     """
     classes = _class_folders(settings, folder, split)
     if classes is None:
         return None
-    images = (image for path in classes for image in _image_files(path))
-    return [["classes", *(path.name for path in classes)], *identity_of(images)]
+    files = (file for path in classes.values() if path for file in list_files(path).files)
+    return [["classes", *classes], *identity_of(files)]
 
 
 def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
@@ -46,62 +55,116 @@ def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
     Raises
     ------
     DataError
-        Names a file that can't be read or is not of ``data.image-shape``.
+        Names a file that can't be read or is not of ``data.image-shape``, or a class in which no
+        file is an image.
     """
     classes = _class_folders(settings, folder, split)
     if classes is None:
         raise DataError(f"{folder / split} has disappeared; put it back and try again")
-    files = [(image, label) for label, path in enumerate(classes) for image in _image_files(path)]
+    files, others = _images(classes)
+    _say_what_is_left_out(_root(folder, split), classes, others)
     shape = data_spec(settings).shape
     images = np.empty((len(files), *shape), dtype=np.uint8)
     for row, (path, _) in enumerate(files):
-        images[row] = _read_image(path, shape)
+        images[row] = read_image(path, shape)
     return Arrays(images, np.array([label for _, label in files], dtype=np.int64))
 
 
-def _class_folders(settings: DataSettings, folder: Path, split: Split) -> list[Path] | None:
-    root = folder / split if split == "test" else _train_root(folder)
+def _images(classes: Classes) -> tuple[list[tuple[Path, int]], list[Path]]:
+    """Return the images with their class ids, and the files that are none."""
+    found: list[tuple[Path, int]] = []
+    others: list[Path] = []
+    for label, path in enumerate(classes.values()):
+        files = list_files(path).files if path else ()
+        images = [file for file in files if is_image(file)]
+        if files and not images:
+            raise DataError(
+                f"{path} has no image among {counted_suffixes(files)}. Convert them, as to PNG, or "
+                "take them away, if this site has no images of that class"
+            )
+        found += [(image, label) for image in images]
+        others += sorted(set(files) - set(images))
+    return found, others
+
+
+def _say_what_is_left_out(root: Path, classes: Classes, others: list[Path]) -> None:
+    ignored = sum(list_files(path).ignored for path in classes.values() if path)
+    ignored += sum(is_left_by_a_system(name) for name, _ in _named(root))
+    if others:
+        left = f"passed over {counted_suffixes(others)} that are no images, as {others[0]}"
+        _LOG.warning("%s", escaped(f"{root}: {left}"))
+    if ignored:
+        left = f"ignored {ignored} files and folders that a system has left, as .DS_Store or @eaDir"
+        _LOG.warning("%s", escaped(f"{root}: {left}"))
+
+
+def _class_folders(settings: DataSettings, folder: Path, split: Split) -> Classes | None:
+    """Return the folder of each class, in the order of class ids, by its name in NFC.
+
+    A class that ``data.class-names`` lists has None where it has no folder.
+    """
+    root = _root(folder, split)
     if split == "test" and not root.is_dir():
         return None
-    classes = _folders_in(root, reserved={"train", "test"} if root == folder else set())
-    if not classes:
+    found = _folders_in(root, reserved={"train", "test"} if root == folder else set())
+    if not found:
         raise DataError(
             f"no examples: looked in {folder} for train/<class>/ or <class>/ with images. Put them "
             "there, or point data-dir of the node config (or MOONFLOWER_DATA_DIR) at them"
         )
     if settings.classes:
-        _check_names(root, classes, settings.classes)
-        return [root / name for name in settings.classes]
-    _check_classes(root, classes, settings.num_classes)
+        names = [_composed(name) for name in settings.classes]
+        _check_names(root, found, names)
+        return {name: found.get(name) for name in names}
+    _check_classes(root, list(found), settings.num_classes)
     if split == "test":
-        _check_same_classes(folder, classes)
-    return classes
+        _check_same_classes(folder, found)
+    return dict(found)
 
 
-def _train_root(folder: Path) -> Path:
-    return folder / "train" if (folder / "train").is_dir() else folder
+def _root(folder: Path, split: Split) -> Path:
+    is_flat = split == "train" and not (folder / "train").is_dir()
+    return folder if is_flat else folder / split
 
 
-def _folders_in(root: Path, reserved: set[str]) -> list[Path]:
-    return sorted(
-        path
-        for path in (root.iterdir() if root.is_dir() else ())
-        if path.is_dir() and not path.name.startswith(".") and path.name not in reserved
-    )
+def _folders_in(root: Path, reserved: set[str]) -> dict[str, Path]:
+    """Return the folders that may be classes, by their names in NFC, sorted by them."""
+    found: dict[str, Path] = {}
+    for name, path in sorted(_named(root)):
+        if is_left_by_a_system(name) or name in reserved or not path.is_dir():
+            continue
+        if name in found:
+            raise DataError(
+                f"{root} has two class folders that are both named {name}, once with composed and "
+                "once with decomposed characters (Unicode NFC and NFD, as a Mac writes them): "
+                "merge them"
+            )
+        found[name] = path
+    return found
 
 
-def _check_classes(root: Path, classes: list[Path], num_classes: int) -> None:
+def _named(root: Path) -> Iterator[tuple[str, Path]]:
+    for path in root.iterdir() if root.is_dir() else ():
+        yield _composed(path.name), path
+
+
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
+
+
+def _check_classes(root: Path, classes: list[str], num_classes: int) -> None:
     if len(classes) != num_classes:
         raise DataError(
-            f"{root} has {len(classes)} class folders ({', '.join(c.name for c in classes[:10])}), "
-            f"but data.num-classes is {num_classes}. Class ids follow the sorted names of the "
-            "folders, so every site needs one for every class: make empty folders for the classes "
-            "without images, or have the run name all of them in data.class-names"
+            f"set data.class-names in the run's settings, as 'cat,dog', so that a site need not "
+            f"have every class: {root} has {len(classes)} class folders "
+            f"({', '.join(classes[:10])}), but data.num-classes is {num_classes}. Without "
+            "data.class-names class ids follow the sorted names of the folders, and every site "
+            "needs one for every class: else make empty folders for the classes without images"
         )
 
 
-def _check_names(root: Path, found: list[Path], names: tuple[str, ...]) -> None:
-    unknown = [path.name for path in found if path.name not in names]
+def _check_names(root: Path, found: dict[str, Path], names: list[str]) -> None:
+    unknown = [name for name in found if name not in names]
     if unknown:
         more = ", ..." if len(names) > 10 else ""
         raise DataError(
@@ -111,47 +174,12 @@ def _check_names(root: Path, found: list[Path], names: tuple[str, ...]) -> None:
         )
 
 
-def _check_same_classes(folder: Path, test_classes: list[Path]) -> None:
-    train_folder = _train_root(folder)
-    odd = sorted(path.name for path in test_classes if not (train_folder / path.name).is_dir())
+def _check_same_classes(folder: Path, test_classes: dict[str, Path]) -> None:
+    train_folder = _root(folder, "train")
+    train = {name for name, path in _named(train_folder) if path.is_dir()}
+    odd = sorted(test_classes.keys() - train)
     if odd:
         raise DataError(
             f"{folder / 'test'} has class folders that {train_folder} lacks: {', '.join(odd)}. "
             "Both need the same class folders, or their class ids differ"
         )
-
-
-def _image_files(class_folder: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in class_folder.rglob("*")
-        if path.suffix.lower() in EXTENSIONS and path.is_file()
-    )
-
-
-def _read_image(path: Path, shape: tuple[int, int, int]) -> NDArray[Any]:
-    from PIL import Image
-
-    channels, height, width = shape
-    try:
-        with Image.open(path) as image:
-            found = (_CHANNELS_OF_MODE.get(image.mode), image.height, image.width)
-            if found[0] is None:
-                raise DataError(
-                    f"{path}: mode {image.mode!r} is not supported; allowed are 8-bit grey, "
-                    "palette, RGB and RGBA images"
-                )
-            if found != shape:
-                raise DataError(
-                    f"{path}: expected {channels}x{height}x{width} (data.image-shape: channels x "
-                    f"height x width), found {found[0]}x{found[1]}x{found[2]}. Images are not "
-                    "resized: convert them, or change data.image-shape"
-                )
-            pixels = np.asarray(image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels]))
-    except DataError:
-        raise
-    except Exception as error:  # each of Pillow's decoders raises its own
-        raise DataError(
-            f"{path} can't be read as an image: {error}. Repair or remove it"
-        ) from error
-    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)

@@ -263,10 +263,10 @@ def test_the_server_needs_no_data_of_a_site(folders: Folders, tmp_path: Path) ->
 
 
 def test_the_server_uses_a_sites_test_set_where_it_has_one(folders: Folders) -> None:
-    write_npz(folders, [2, 1], "test.npz")
+    write_npz(folders, [2, 1, 0], "test.npz")
     examples = load_server_test_set(site_settings(), folders, CPU)
     assert examples is not None
-    assert examples.y.tolist() == [2, 1]
+    assert examples.y.tolist() == [2, 1, 0]
 
 
 def test_real_mnist_split_as_fedgens_code_does(

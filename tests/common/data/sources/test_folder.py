@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import logging
+import os
+import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -45,15 +49,16 @@ def test_the_test_folder_is_no_class(folders: Folders) -> None:
 
 
 def test_an_empty_class_folder_keeps_the_ids_of_the_others(folders: Folders) -> None:
-    write_images(folders.data / "train", "cat")
+    write_images(folders.data / "train", "cat", per_class=3)
     (folders.data / "train" / "ape").mkdir()
-    assert load(site("folder"), folders).y.tolist() == [1, 1]
+    assert load(site("folder"), folders).y.tolist() == [1, 1, 1]
 
 
 def test_a_missing_class_folder_is_refused_since_ids_would_shift(folders: Folders) -> None:
     write_images(folders.data / "train", "cat")
-    with pytest.raises(DataError, match=r"1 class folders \(cat\).*make empty folders"):
+    with pytest.raises(DataError, match=r"1 class folders \(cat\).*make empty folders") as caught:
         load(site("folder"), folders)
+    assert str(caught.value).startswith("set data.class-names")
 
 
 def test_class_ids_follow_the_names_in_the_settings_whatever_is_missing(folders: Folders) -> None:
@@ -144,3 +149,128 @@ def test_a_folder_without_classes_is_refused(folders: Folders) -> None:
 
 def test_a_site_without_a_test_folder_has_no_test_set(folders: Folders) -> None:
     assert load_split(site("folder"), folders, "test") is None
+
+
+CLASS = "chien d'été"
+
+
+def test_class_folders_are_compared_with_class_names_after_nfc(folders: Folders) -> None:
+    decomposed = unicodedata.normalize("NFD", CLASS)
+    assert decomposed != CLASS
+    settings = site("folder").model_copy(update={"class_names": f"ape,{CLASS}"})
+    (folders.data / "train").mkdir()
+    save(folders.data / "train" / decomposed / "0.png", 70)
+    assert load(settings, folders).y.tolist() == [1]
+    other = site("folder").model_copy(update={"class_names": f"ape,{decomposed}"})
+    assert load(other, folders).y.tolist() == [1]
+
+
+def test_composed_and_decomposed_names_give_the_same_class_ids(folders: Folders) -> None:
+    # "e" + accent sorts before "f", the composed letter after it.
+    for form in ("NFC", "NFD"):
+        data = folders.data / form
+        save(data / unicodedata.normalize(form, "été") / "0.png", 70)
+        save(data / "fox" / "0.png", 80)
+        there = Folders(data, folders.state, folders.output)
+        assert load(site("folder"), there).x[:, 0, 0, 0].tolist() == [80, 70]
+
+
+def test_one_class_written_in_both_ways_is_refused(folders: Folders) -> None:
+    for form in ("NFC", "NFD"):
+        save(folders.data / unicodedata.normalize(form, CLASS) / "0.png", 70)
+    with pytest.raises(DataError, match=r"two class folders.*chien d'été.*merge them"):
+        load(site("folder"), folders)
+
+
+def save(path: Path, colour: int = 50, **options: Any) -> None:
+    """Write a grey image of the usual shape."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (5, 6), colour).save(path, **options)
+
+
+def test_what_systems_leave_is_no_class_and_no_image_and_said_once(
+    folders: Folders, caplog: pytest.LogCaptureFixture
+) -> None:
+    train = folders.data / "train"
+    write_images(train, "ape cat")
+    for name in ("__MACOSX", "@eaDir", "lost+found", ".Trash-1000", ".ipynb_checkpoints"):
+        (train / name).mkdir()
+    (train / "lost+found").chmod(0)
+    for name in ("._0.png", ".DS_Store", "Thumbs.db", "@eaDir/0.png", ".ipynb_checkpoints/0.png"):
+        left = train / "cat" / name
+        left.parent.mkdir(exist_ok=True)
+        left.write_bytes(b"no image")
+    with caplog.at_level(logging.WARNING, logger="moonflower"):
+        for _ in range(2):
+            assert load(site("folder"), folders).y.tolist() == [0, 0, 1, 1]
+    assert caplog.text.count("ignored 10 files and folders that a system has left") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("scan", "PNG"), ("scan.jfif", "JPEG"), ("scan.IMA", "TIFF")],
+)
+def test_an_image_of_another_name_is_known_by_its_content(
+    folders: Folders, name: str, kind: str
+) -> None:
+    save(folders.data / "train" / "ape" / name, 60, format=kind)
+    (folders.data / "train" / "cat").mkdir()
+    arrays = load(site("folder"), folders)
+    assert arrays.y.tolist() == [0]
+    assert arrays.x.min() == arrays.x.max() == 60
+
+
+def test_a_class_in_which_no_file_is_an_image_is_refused_with_their_suffixes(
+    folders: Folders,
+) -> None:
+    write_images(folders.data / "train", "ape cat")
+    for number in range(3):
+        (folders.data / "train" / "cat" / f"{number}.png").unlink(missing_ok=True)
+        (folders.data / "train" / "cat" / f"{number}.dcm").write_bytes(b"\0" * 128 + b"DICM")
+    (folders.data / "train" / "cat" / "IM0").write_bytes(b"P1 no image, only text")
+    with pytest.raises(DataError, match=r"cat has no image among 4 files \(\.dcm 3, no suffix 1\)"):
+        load(site("folder"), folders)
+
+
+def test_files_that_are_no_images_beside_some_that_are_are_counted_in_the_log(
+    folders: Folders, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_images(folders.data / "train", "ape cat")
+    (folders.data / "train" / "cat" / "labels.csv").write_text("a,b")
+    with caplog.at_level(logging.WARNING, logger="moonflower"):
+        assert load(site("folder"), folders).y.tolist() == [0, 0, 1, 1]
+    assert "passed over 1 file (.csv 1) that are no images" in caplog.text
+
+
+@pytest.mark.parametrize(("name", "kind"), [("scan.tif", "TIFF"), ("scan", "GIF")])
+def test_an_image_of_several_frames_is_refused_by_name(
+    folders: Folders, name: str, kind: str
+) -> None:
+    write_images(folders.data / "train", "ape cat")
+    more = [Image.new("L", (5, 6), colour) for colour in (90, 120)]
+    save(folders.data / "train" / "cat" / name, 60, format=kind, save_all=True, append_images=more)
+    with pytest.raises(DataError, match=rf"{name}: it has 3 frames \({kind}\)"):
+        load(site("folder"), folders)
+
+
+def test_names_that_are_not_utf_8_are_read_like_others(folders: Folders) -> None:
+    # As on an old share in Latin-1, both for a class and for an image.
+    save(folders.data / os.fsdecode(b"caf\xe9") / os.fsdecode(b"\xfc.png"), 60)
+    save(folders.data / "ape" / "0.png", 70)
+    assert load(site("folder"), folders).x[:, 0, 0, 0].tolist() == [70, 60]
+
+
+def test_a_class_folder_that_can_t_be_listed_is_no_empty_class(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_images(folders.data / "train", "ape cat")
+    real = os.scandir
+
+    def closed(path: Any) -> Any:
+        if str(path).endswith("cat"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(DataError, match=r"can't be read: .*Permission denied.*cat"):
+        load(site("folder"), folders)

@@ -43,6 +43,18 @@ def test_npz_floats_are_kept_as_float32(folders: Folders) -> None:
     assert arrays.x.ravel() == pytest.approx(images.ravel(), abs=1e-7)
 
 
+@pytest.mark.parametrize("value", [1 + 1.2e-7, -1e-7])
+def test_floats_may_lie_outside_by_a_rounding(folders: Folders, value: float) -> None:
+    images = np.full((2, 6, 5), value, dtype=np.float32)
+    np.savez(folders.data / "train.npz", x=images, y=[0, 1])
+    assert load(site("npz"), folders).x[0, 0, 0, 0] == np.float32(value)
+
+
+def test_black_images_are_bytes_like_others(folders: Folders) -> None:
+    np.savez(folders.data / "train.npz", x=GOOD, y=LABELS)
+    assert load(site("npz"), folders).x.max() == 0
+
+
 GOOD = np.zeros((4, 6, 5), dtype=np.uint8)
 LABELS = np.array([0, 1, 0, 1])
 NAN = np.where(np.arange(120).reshape(4, 6, 5) == 70, np.nan, 0.5)
@@ -60,7 +72,13 @@ NAN = np.where(np.arange(120).reshape(4, 6, 5) == 70, np.nan, 0.5)
         ({"x": GOOD.astype(np.int64), "y": LABELS}, r"'x' is int64; allowed are uint8"),
         ({"x": NAN, "y": LABELS}, r"1 images have a NaN or an infinity, the first is at row 2"),
         ({"x": np.full(GOOD.shape, np.inf), "y": LABELS}, r"4 images have a NaN or an infinity"),
-        ({"x": GOOD + 1.5, "y": LABELS}, r"must lie in \[0, 1\], found 1\.5 to 1\.5"),
+        ({"x": GOOD + 1.5, "y": LABELS}, r"must lie in \[0, 1\].*found 1\.5 to 1\.5"),
+        (
+            {"x": np.full(GOOD.shape, 1.00001), "y": LABELS},
+            r"in \[0, 1\] \(within 1e-06\), found 1\.00001\d* to 1\.00001\d*\.",
+        ),
+        ({"x": np.full(GOOD.shape, -0.001), "y": LABELS}, r"found -0\.001\d* to"),
+        ({"x": (GOOD + 1), "y": LABELS}, r"the largest byte of all images is 1.*multiply by 255"),
         ({"x": GOOD, "y": np.array([None] * 4)}, r"can't be read as a NumPy archive"),
     ],
 )
