@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from torch import Tensor
 
 from client_app.computation import Computation, check_computation
 from client_app.evaluation import evaluate
 from client_app.local_model import build_local_model, local_model_settings
 from client_app.optimizer import build_optimizer
-from client_app.state import ClientState
+from client_app.state import LOCAL_MODEL, ClientState
 from client_app.terms import Instruction, Term, build_terms
 from client_app.training import train
 from client_app.uplink import arrays_to_send
@@ -25,6 +26,7 @@ from common.config import Settings, SettingsError, parse_settings
 from common.data import ClientData, DataError, TrainBatches, load_client_data
 from common.models import SplitModel, private_names
 from common.node import Node
+from common.schedules import scheduled
 from common.seeding import torch_generator
 from common.wire import decode_model
 
@@ -73,11 +75,14 @@ def on_train(message: Message, context: Context) -> Message:
     terms = build_terms(settings)
     with client.state.locked(_LOCK_SECONDS):
         computation = Computation.of(settings.train, client.node.device)
-        model = computation.arrange(client.load_model(before=client.server_round))
+        model, received = client.load_model(before=client.server_round)
+        model = computation.arrange(model)
         with computation.precision():
             for term in terms:
                 term.begin(model, client.instruction)
-        learning_rate = float(cast(float, client.instruction.config[records.LEARNING_RATE]))
+        learning_rate = scheduled(
+            settings.train.learning_rate, settings.train.learning_rate_decay, client.server_round
+        )
         metrics = train(
             model,
             client.batches(),
@@ -86,10 +91,10 @@ def on_train(message: Message, context: Context) -> Message:
             computation,
         )
         client.keep(model, terms)
-        arrays = arrays_to_send(model, client.received, settings, client.state, client.server_round)
-    content = RecordDict({records.ARRAYS: arrays})
-    for term in terms:
-        content.update(term.end(model))
+        arrays = arrays_to_send(model, received, settings, client.state, client.server_round)
+        content = RecordDict({records.ARRAYS: arrays})
+        for term in terms:
+            content.update(term.end(model))
     content[records.METRICS] = MetricRecord(
         {
             records.NUM_EXAMPLES: len(client.data.train),
@@ -104,7 +109,7 @@ def on_train(message: Message, context: Context) -> Message:
 def on_evaluate(message: Message, context: Context) -> Message:
     """Evaluate the global model, with this client's own parts, on its evaluation examples."""
     client = _Client.open(message, context)
-    model = client.load_model(before=client.server_round + 1)
+    model, _ = client.load_model(before=client.server_round + 1)
     metrics = evaluate(model, client.data.evaluation)
     return client.reply(RecordDict({records.METRICS: metrics}))
 
@@ -136,6 +141,7 @@ class _Client:
                 str(config[records.EXPERIMENT]),
                 node.name,
                 str(config[records.EXPERIMENT_ID]),
+                settings.server.keep_checkpoints,
             ),
             message=message,
         )
@@ -144,11 +150,6 @@ class _Client:
         """Return ``content`` as the answer to this message, with the round that it answers."""
         content[records.REPLY] = ConfigRecord({records.ROUND: self.server_round})
         return Message(content, reply_to=self.message)
-
-    @property
-    def received(self) -> ArrayRecord:
-        """The global model, as it came."""
-        return self.message.content.array_records[records.ARRAYS]
 
     @property
     def instruction(self) -> Instruction:
@@ -161,16 +162,20 @@ class _Client:
             state=self.state,
         )
 
-    def load_model(self, before: int) -> SplitModel:
-        """Return the global model, with what is private to this client from its own disk."""
+    def load_model(self, before: int) -> tuple[SplitModel, dict[str, Tensor]]:
+        """Return the global model, with what is private to this client from its own disk.
+
+        And the arrays that came, on the CPU, where the reply is to be a difference to them.
+        """
         model = build_local_model(self.settings, self.node)
         state = model.state_dict()
         if private := private_names(model, self.settings.model):
-            for own in self.state.newest_before(before, 1, like=state):
+            for own in self.state.kept(LOCAL_MODEL, before, like=state):
                 state |= {name: own[name] for name in private}
-        state |= decode_model(self.received, state)
-        model.load_state_dict(state)
-        return model.to(self.node.device)
+        received = decode_model(self.message.content.array_records[records.ARRAYS], state)
+        model.load_state_dict(state | received)
+        # Where nothing is subtracted, spare the copy of a model.
+        return model.to(self.node.device), received if self.settings.wire.dtype != "float32" else {}
 
     def batches(self) -> TrainBatches:
         settings = self.settings.train
@@ -187,27 +192,11 @@ class _Client:
         )
 
     def keep(self, model: SplitModel, terms: list[Term]) -> None:
-        """Keep the local model on disk, if a term or a private part of it will ask for it.
-
-        One that has diverged is not kept: the server refuses it, and what it would do to the
-        rounds from now on would never end.
-        """
+        """Keep the local model on disk, if a term or a private part of it will ask for it."""
         has_private = bool(private_names(model, self.settings.model))
         wanted = max([int(has_private), *(term.models_kept for term in terms)])
-        if wanted and not _is_finite(model):
-            log.warning(
-                "round %d: the local model holds NaN or infinity and is not kept; the one of the "
-                "round before stays. Lower train.learning-rate, or look at this client's data",
-                self.server_round,
-            )
-        elif wanted:
-            self.state.save(self.server_round, model.state_dict())
-            # The server may go back by as many rounds as it has checkpoints.
-            self.state.prune(wanted + self.settings.server.keep_checkpoints)
-
-
-def _is_finite(model: SplitModel) -> bool:
-    return all(bool(tensor.isfinite().all()) for tensor in model.state_dict().values())
+        if wanted:
+            self.state.keep(LOCAL_MODEL, self.server_round, model.state_dict(), wanted)
 
 
 def _versions() -> str:

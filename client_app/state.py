@@ -22,6 +22,9 @@ from common.storage import read_facts, read_tensors, write_tensors
 
 logger = logging.getLogger("moonflower")
 
+LOCAL_MODEL = "model"
+"""The part of a client's state that is its model after training."""
+
 MINIMUM_KEPT = 2
 """A round that is run again after a crash needs the file before its own."""
 
@@ -47,6 +50,8 @@ class ClientState:
         Names that the server and the node config gave; checked before they touch a path.
     experiment_id : str
         Tells this experiment from an earlier one of the same name, whose files are not used.
+    checkpoints : int
+        By how many rounds the server may go back, since it has so many checkpoints.
 
     Raises
     ------
@@ -54,16 +59,68 @@ class ClientState:
         A name can't be a folder.
     """
 
-    def __init__(self, folder: Path, experiment: str, client: str, experiment_id: str = "") -> None:
-        self._id = experiment_id
+    def __init__(
+        self,
+        folder: Path,
+        experiment: str,
+        client: str,
+        experiment_id: str = "",
+        checkpoints: int = MINIMUM_KEPT,
+    ) -> None:
+        self._id, self._checkpoints = experiment_id, checkpoints
         self.folder = (
             folder / check_name(experiment, "experiment") / check_name(client, "client name")
         )
 
-    def part(self, name: str) -> ClientState:
-        """Return the files of something else that this client keeps, in a folder of their own.
+    def keep(
+        self, part: str, server_round: int, tensors: Mapping[str, Tensor], rounds: int = 1
+    ) -> None:
+        """Keep what ``part`` is at the end of ``server_round``, if it is finite.
 
-        They follow the same rules; the lock of the client's own folder covers them.
+        What holds NaN or infinity is left out with a warning: the server refuses such a round,
+        and what it would do to the rounds from now on would never end.
+
+        Parameters
+        ----------
+        part : str
+            Such as :data:`LOCAL_MODEL`.
+        server_round : int
+        tensors : Mapping[str, Tensor]
+        rounds : int
+            Newest rounds that a later one wants to find; as many more stay as the server may go
+            back.
+
+        Raises
+        ------
+        StateError
+            The disk is full, read-only or failing. The files of other rounds are intact.
+        """
+        if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+            logger.warning(
+                "round %d: the %s to be kept holds NaN or infinity and is not kept; the one of "
+                "the round before stays. Lower train.learning-rate, or look at this client's data",
+                server_round,
+                part,
+            )
+            return
+        files = self.part(part)
+        files.save(server_round, tensors)
+        files.prune(rounds + self._checkpoints)
+
+    def kept(
+        self, part: str, before: int, count: int = 1, like: Mapping[str, Tensor] | None = None
+    ) -> list[dict[str, Tensor]]:
+        """Return what was kept of ``part`` in the newest rounds earlier than ``before``.
+
+        See :meth:`newest_before`.
+        """
+        return self.part(part).newest_before(before, count, like)
+
+    def part(self, name: str) -> ClientState:
+        """Return the files of one thing that this client keeps, in a folder of their own.
+
+        Its model (:data:`LOCAL_MODEL`) lies in the client's own folder. All follow the same
+        rules, and the lock of the client's own folder covers them.
 
         Raises
         ------
@@ -71,7 +128,8 @@ class ClientState:
             ``name`` can't be a folder.
         """
         part = copy.copy(self)
-        part.folder = self.folder / check_name(name, "part")
+        if name != LOCAL_MODEL:
+            part.folder = self.folder / check_name(name, "part")
         return part
 
     def path(self, server_round: int) -> Path:

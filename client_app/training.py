@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from client_app.computation import Computation
 from client_app.optimizer import Optimizer
 from client_app.terms import Step, Term
+from common import records
 from common.data import Batch
 from common.models import SplitModel
 
@@ -66,11 +67,11 @@ def train(
         # Kept on the device: reading a number here would wait for it in every step.
         sums += torch.stack([loss, cross_entropy, *penalties]).detach()
         steps += 1
-    return {**_means(sums, terms, max(steps, 1)), "steps": float(steps)}
+    return {**_means(sums, terms, max(steps, 1)), records.STEPS: float(steps)}
 
 
 def _means(sums: Tensor, terms: Sequence[Term], steps: int) -> dict[str, float]:
-    names = ["loss", "cross-entropy", *(term.name for term in terms)]
+    names = [records.LOSS, records.CROSS_ENTROPY, *(term.name for term in terms)]
     means = dict(zip(names, (sums / steps).tolist(), strict=True))
     for term in terms:
         means |= {name: float(total) / steps for name, total in term.metrics().items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from flwr.app import ArrayRecord
 from torch import Tensor
@@ -10,7 +12,7 @@ from client_app.state import ClientState
 from common import records
 from common.config import Settings
 from common.models import SplitModel
-from common.wire import decode_model, encode_update
+from common.wire import encode_update
 
 RESIDUAL = "residual"
 """The part of a client's state that holds what int8 has rounded away."""
@@ -18,7 +20,7 @@ RESIDUAL = "residual"
 
 def arrays_to_send(
     model: SplitModel,
-    received: ArrayRecord,
+    received: Mapping[str, Tensor],
     settings: Settings,
     state: ClientState,
     server_round: int,
@@ -32,8 +34,9 @@ def arrays_to_send(
     ----------
     model : SplitModel
         After training.
-    received : ArrayRecord
-        The arrays of the instruction.
+    received : Mapping[str, Tensor]
+        The global model as it arrived (:func:`common.wire.decode_model`); not looked at with
+        ``wire.dtype`` float32.
     settings : Settings
     state : ClientState
         This client's, locked.
@@ -52,18 +55,12 @@ def arrays_to_send(
         for name, tensor in records.shared_state(model, settings.model).items()
     }
     parameters = {name for name, _ in model.named_parameters()}
-    residuals = state.part(RESIDUAL)
-    kept: list[dict[str, Tensor]] = []
-    keeps_residual = settings.wire.dtype == "int8"
-    if keeps_residual:
+    residual: Mapping[str, Tensor] = {}
+    if settings.wire.dtype == "int8":
         like = {name: after[name] for name in parameters & set(after)}
-        kept = residuals.newest_before(server_round, 1, like=like)
-    # As they are, nothing is subtracted: spare the copy of a model.
-    before = decode_model(received, after) if settings.wire.dtype != "float32" else {}
-    update = encode_update(after, before, parameters, settings.wire.dtype, kept[0] if kept else {})
-    if keeps_residual:
+        residual = next(iter(state.kept(RESIDUAL, server_round, like=like)), {})
+    update = encode_update(after, received, parameters, settings.wire.dtype, residual)
+    if settings.wire.dtype == "int8":
         left = {name: torch.from_numpy(values) for name, values in update.residual.items()}
-        residuals.save(server_round, left)
-        # The server may go back by as many rounds as it has checkpoints.
-        residuals.prune(1 + settings.server.keep_checkpoints)
+        state.keep(RESIDUAL, server_round, left)
     return update.arrays

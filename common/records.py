@@ -1,4 +1,7 @@
-"""The name of every record and key that crosses the wire."""
+"""The name of every record and key that crosses the wire.
+
+Beside them only what terms report: each under its own name and those of ``Term.metrics``.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +52,12 @@ ROUND = "round"
 EXPERIMENT = "experiment"
 EXPERIMENT_ID = "experiment-id"
 """Made once per experiment: state of an earlier one of the same name is not taken for its own."""
-LEARNING_RATE = "learning-rate"
 
 # Keys of METRICS
 NUM_EXAMPLES = "num-examples"
+STEPS = "steps"
+"""Optimiser steps of a client in a round."""
+CROSS_ENTROPY = "cross-entropy"
 LOSS = "loss"
 CORRECT = "correct"
 CLASS_CORRECT = "class-correct"
@@ -70,14 +75,8 @@ CLIENT_ERROR = "error"
 """Why this node can't take part; empty where it can."""
 
 # Keys of CONFIG that an algorithm's wrapper adds
-FEDPROX_MU = "fedprox.mu"
-MOON_MU = "moon.mu"
-MOON_TEMPERATURE = "moon.temperature"
-MOON_BUFFER_SIZE = "moon.buffer-size"
 FEDGEN_GENERATOR = "fedgen.generator"
 """Weights and buffers as safetensors bytes; absent before ``fedgen.start-round``."""
-FEDGEN_ALPHA = "fedgen.alpha"
-FEDGEN_BETA = "fedgen.beta"
 FEDGEN_PRIOR = "fedgen.prior"
 """Probability of each label in a generated batch, list[float] of length num_classes."""
 

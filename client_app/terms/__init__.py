@@ -11,7 +11,7 @@ from client_app.terms.proximal import Proximal
 from common.config import Settings
 
 TERMS: dict[str, Callable[[Settings], Term]] = {
-    "fedprox": lambda settings: Proximal(only_predictor=settings.model.sharing == "predictor"),
+    "fedprox": lambda settings: Proximal(),
     "moon": lambda settings: Contrastive(settings.moon.buffer_size),
     "fedgen": lambda settings: Generative(),
 }

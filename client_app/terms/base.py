@@ -26,7 +26,9 @@ class Instruction:
         From 1.
     settings : Settings
     config : ConfigRecord
-        The numbers that the server sent for this round (``common.records``).
+        What the server sent for this round beside the model (``common.records``). Numbers that
+        are settings, or follow from a setting and the round (:mod:`common.schedules`), don't
+        travel.
     node : Node
     data : ClientData
         Already on the node's device.
@@ -40,6 +42,29 @@ class Instruction:
     node: Node
     data: ClientData
     state: ClientState
+
+    def keep(self, part: str, tensors: Mapping[str, Tensor]) -> None:
+        """Keep ``tensors`` on this client's disk as what ``part`` is after this round.
+
+        See :meth:`client_app.state.ClientState.keep` for what is kept and for how long.
+
+        Parameters
+        ----------
+        part : str
+            Name of a folder, such as the term's own.
+        tensors : Mapping[str, Tensor]
+        """
+        self.state.keep(part, self.server_round, tensors)
+
+    def kept(
+        self, part: str, count: int = 1, like: Mapping[str, Tensor] | None = None
+    ) -> list[dict[str, Tensor]]:
+        """Return what was kept of ``part`` in the newest ``count`` rounds before this one.
+
+        Newest first, on the CPU; empty in a client's first round. ``like`` gives the names and
+        shapes that it must have.
+        """
+        return self.state.kept(part, self.server_round, count, like)
 
 
 @dataclass(frozen=True)
@@ -98,4 +123,7 @@ class Term(Protocol):
         """
 
     def end(self, model: SplitModel) -> RecordDict:
-        """Return records to add to the reply; ``model`` holds the trained local weights."""
+        """Return records to add to the reply; ``model`` holds the trained local weights.
+
+        What the term wants to find in later rounds is given to :meth:`Instruction.keep` here.
+        """

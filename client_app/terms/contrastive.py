@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from flwr.app import RecordDict
 from torch import Tensor
 
+from client_app.state import LOCAL_MODEL
 from client_app.terms.base import Instruction, Step
-from common import records
 from common.models import SplitModel
 from common.models.split import frozen_copy
 
@@ -68,12 +68,10 @@ class Contrastive:
 
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """Freeze the global model and load the previous ones of rounds before this one."""
-        config, data = instruction.config, instruction.data
-        self._mu = float(config[records.MOON_MU])  # type: ignore[arg-type]
-        self._temperature = float(config[records.MOON_TEMPERATURE])  # type: ignore[arg-type]
-        count = int(config[records.MOON_BUFFER_SIZE])  # type: ignore[arg-type]
+        settings, data = instruction.settings.moon, instruction.data
+        self._mu, self._temperature = settings.mu, settings.temperature
         now = model.state_dict()
-        previous = instruction.state.newest_before(instruction.server_round, count, like=now)
+        previous = instruction.kept(LOCAL_MODEL, settings.buffer_size, like=now)
         self._frozen = [frozen_copy(model, state) for state in (now, *previous)]
         self._cached: Tensor | None = None
         if instruction.settings.data.augmentation == "none":

@@ -21,6 +21,7 @@ from common.generator import (
     sample_labels,
 )
 from common.models import SplitModel
+from common.schedules import scheduled
 from common.seeding import torch_generator
 
 
@@ -37,9 +38,10 @@ def prediction_divergence(logits: Tensor, target_logits: Tensor) -> Tensor:
 class Generative:
     """``alpha * CE(predictor(G(eps, y~p^)), y) + beta * KL(output on G(y), output on x)``.
 
-    The first summand is Eq. 5; the second is in the published code only (``fedgen.beta``).
-    Only the predictor learns from them: G is frozen and in eval mode. Before
-    ``fedgen.start-round`` the server sends no generator and both are zero.
+    The first summand is Eq. 5, and only the predictor learns from it. The second is in the
+    published code only (``fedgen.beta``); through the output on x, the encoder learns from it too.
+    G is frozen and in eval mode. Before ``fedgen.start-round`` the server sends no generator and
+    both are zero.
     """
 
     name = "fedgen"
@@ -51,8 +53,10 @@ class Generative:
         seed, client = instruction.settings.seed, instruction.node.name
         device = instruction.node.device
         self._settings = settings
-        self._alpha = float(config[records.FEDGEN_ALPHA])  # type: ignore[arg-type]
-        self._beta = float(config[records.FEDGEN_BETA])  # type: ignore[arg-type]
+        self._alpha, self._beta = (
+            scheduled(weight, settings.decay, instruction.server_round)
+            for weight in (settings.alpha, settings.beta)
+        )
         self._prior = check_prior(torch.tensor(config[records.FEDGEN_PRIOR], device=device))
         self._random = torch_generator(seed, "fedgen", client, instruction.server_round, device)
         self._generator: Generator | None = None

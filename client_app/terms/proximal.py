@@ -9,8 +9,7 @@ from flwr.app import RecordDict
 from torch import Tensor
 
 from client_app.terms.base import Instruction, Step
-from common import records
-from common.models import SplitModel
+from common.models import SplitModel, shared_parameters
 
 
 def squared_distance(parameters: Iterable[Tensor], global_parameters: Iterable[Tensor]) -> Tensor:
@@ -26,21 +25,16 @@ def squared_distance(parameters: Iterable[Tensor], global_parameters: Iterable[T
 class Proximal:
     """``mu/2 * ||w - w_global||^2`` (Eq. 2), over the shared parameters; buffers are no part of it.
 
-    Parameters
-    ----------
-    only_predictor : bool
-        The encoder is not shared (``model.sharing``): it has no global weights to be near to.
+    An encoder that is not shared (``model.sharing``) has no global weights to be near to.
     """
 
     name = "fedprox"
     models_kept = 0
 
-    def __init__(self, *, only_predictor: bool = False) -> None:
-        self._only_predictor = only_predictor
-
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """Remember the global weights."""
-        self._mu = float(instruction.config[records.FEDPROX_MU])  # type: ignore[arg-type]
+        self._mu = instruction.settings.fedprox.mu
+        self._names = shared_parameters(model, instruction.settings.model)
         self._global = [parameter.detach().clone() for parameter in self._shared(model)]
 
     def penalty(self, step: Step) -> Tensor:
@@ -55,5 +49,5 @@ class Proximal:
         """Add nothing to the reply."""
         return RecordDict()
 
-    def _shared(self, model: SplitModel) -> Iterable[Tensor]:
-        return (model.predictor if self._only_predictor else model).parameters()
+    def _shared(self, model: SplitModel) -> list[Tensor]:
+        return [model.get_parameter(name) for name in self._names]

@@ -2,7 +2,7 @@
 
 from common.models.registry import MODELS, Builder, build_model, count_parameters
 from common.models.saved import SavedModelError, load_facts, load_model, recover_model, save_model
-from common.models.split import SplitModel, private_names
+from common.models.split import SplitModel, private_names, shared_parameters
 
 __all__ = [
     "MODELS",
@@ -16,4 +16,5 @@ __all__ = [
     "private_names",
     "recover_model",
     "save_model",
+    "shared_parameters",
 ]

@@ -47,14 +47,31 @@ class SplitModel(nn.Module):
         return set(self.state_dict()) - {name for name, _ in self.named_parameters()}
 
 
+_PARTS: dict[str, tuple[str, ...]] = {
+    "all": ("encoder.", "predictor."),
+    "predictor": ("predictor.",),
+    "nothing": (),
+}
+"""The beginnings of the names that are trained together, by ``model.sharing``."""
+
+
+def shared_parameters(model: SplitModel, settings: ModelSettings) -> list[str]:
+    """Return the names of the parameters that are trained together, in the model's order.
+
+    The contract of ``model.sharing``: what travels, what a term of the global weights (FedProx)
+    is about, and what is private to a client (:func:`private_names`) follow from it.
+    """
+    parts = _PARTS[settings.sharing]
+    return [name for name, _ in model.named_parameters() if name.startswith(parts)]
+
+
 def unshared_names(model: SplitModel, settings: ModelSettings) -> set[str]:
-    """Return the state-dict names of what every client trains for itself (``model.sharing``)."""
-    unshared = {
-        "all": set[str](),
-        "predictor": model.encoder_names(),
-        "nothing": set(model.state_dict()),
-    }
-    return unshared[settings.sharing]
+    """Return the state-dict names of what every client trains for itself (``model.sharing``).
+
+    A buffer belongs to the parameters of its module.
+    """
+    parts = _PARTS[settings.sharing]
+    return {name for name in model.state_dict() if not name.startswith(parts)}
 
 
 def private_names(model: SplitModel, settings: ModelSettings) -> set[str]:

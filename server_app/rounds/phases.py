@@ -107,8 +107,6 @@ def _train_attempt(
 ) -> Attempt:
     settings = federation.settings
     config = _config(federation, server_round)
-    decay = settings.train.learning_rate_decay ** (server_round - 1)
-    config[records.LEARNING_RATE] = settings.train.learning_rate * decay
     messages: Iterable[Message] = []
     # Flower's strategies wait for ever on a Grid without nodes.
     if names:

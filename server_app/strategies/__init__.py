@@ -1,4 +1,4 @@
-"""Strategies: Flower's aggregators innermost, one wrapper around them per algorithm."""
+"""Strategies: Flower's aggregators innermost, wrappers of algorithms around them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from flwr.serverapp.strategy import (
 from common.config import ServerSettings, Settings
 from common.models import SplitModel
 from server_app.strategies.fedgen.wrapper import FedGen, LabelCounts
-from server_app.strategies.fedprox import FedProx
-from server_app.strategies.moon import Moon
 from server_app.strategies.robust import MultiKrumOfReplies, weakness
 from server_app.strategies.uniform import UniformWeights
 
@@ -61,6 +59,23 @@ AGGREGATORS: dict[str, Callable[[ServerSettings], Strategy]] = {
 """By the name in ``server.aggregator``."""
 
 
+Wrap = Callable[[Strategy, Settings, SplitModel, LabelCounts, torch.device], Strategy]
+
+WRAPPERS: dict[str, Wrap] = {
+    "fedgen": lambda inner, settings, model, clients, device: FedGen(
+        inner,
+        settings.fedgen,
+        model,
+        clients,
+        settings.seed,
+        device,
+        _most_drawn(settings),
+        settings.wire.dtype,
+    ),
+}
+"""Of the algorithms for which the server does something, by their names in ``algorithm``."""
+
+
 def build_strategy(
     settings: Settings, model: SplitModel, clients: LabelCounts, device: torch.device
 ) -> Strategy:
@@ -71,22 +86,9 @@ def build_strategy(
     strategy = AGGREGATORS[settings.server.aggregator](settings.server)
     if settings.server.weighting == "uniform":
         strategy = UniformWeights(strategy)
-    wrappers: dict[str, Callable[[Strategy], Strategy]] = {
-        "fedprox": lambda inner: FedProx(inner, settings.fedprox),
-        "moon": lambda inner: Moon(inner, settings.moon),
-        "fedgen": lambda inner: FedGen(
-            inner,
-            settings.fedgen,
-            model,
-            clients,
-            settings.seed,
-            device,
-            _most_drawn(settings),
-            settings.wire.dtype,
-        ),
-    }
     for name in settings.algorithms:
-        strategy = wrappers[name](strategy)
+        if name in WRAPPERS:
+            strategy = WRAPPERS[name](strategy, settings, model, clients, device)
     return strategy
 
 

@@ -31,16 +31,10 @@ PAIRS = [
 
 
 def second_round(settings: Settings, model: SplitModel, folder: Path) -> Instruction:
-    """Return an instruction that lets every term act: previous model, generator, all numbers."""
+    """Return an instruction that lets every term act: previous model and generator."""
     generator = build_generator(settings.fedgen, model.num_classes, model.latent_dim, 0)
     config = ConfigRecord(
         {
-            records.FEDPROX_MU: 0.1,
-            records.MOON_MU: 1.0,
-            records.MOON_TEMPERATURE: 0.5,
-            records.MOON_BUFFER_SIZE: 1,
-            records.FEDGEN_ALPHA: 1.0,
-            records.FEDGEN_BETA: 1.0,
             records.FEDGEN_PRIOR: [0.25] * 4,
             records.FEDGEN_GENERATOR: generator_to_bytes(generator),
         }

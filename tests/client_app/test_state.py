@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from client_app.state import ClientState, StateError
+from client_app.state import LOCAL_MODEL, ClientState, StateError
 from common.config import SettingsError
 
 
@@ -302,3 +302,40 @@ def test_a_part_is_kept_apart_and_the_clients_lock_cleans_it_too(tmp_path: Path)
 def test_a_part_whose_name_could_leave_the_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="part"):
         state_of(tmp_path).part("..")
+
+
+def test_what_is_kept_of_a_part_comes_back_in_a_later_round_and_not_in_its_own(
+    tmp_path: Path,
+) -> None:
+    state = state_of(tmp_path)
+    state.keep("own", 1, model(1.0))
+    state.keep("own", 2, model(2.0))
+    assert values(state.kept("own", 2)) == [1]
+    assert values(state.kept("own", 3)) == [2]
+    assert values(state.kept("own", 3, count=5)) == [2, 1]
+    assert state.kept("another", 3) == []
+
+
+def test_the_local_model_lies_in_the_clients_own_folder(tmp_path: Path) -> None:
+    state = state_of(tmp_path)
+    state.keep(LOCAL_MODEL, 3, model(3.0))
+    assert state.path(3).is_file()
+    assert values(state.kept(LOCAL_MODEL, 4)) == [3]
+
+
+def test_as_many_rounds_more_are_kept_as_the_server_may_go_back(tmp_path: Path) -> None:
+    state = ClientState(tmp_path, "trial", "site-a", checkpoints=3)
+    for server_round in range(1, 9):
+        state.keep("own", server_round, model(server_round), rounds=2)
+    assert values(state.kept("own", 99, count=99)) == [8, 7, 6, 5, 4]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_not_kept_and_the_round_before_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, value: float
+) -> None:
+    state = state_of(tmp_path)
+    state.keep("own", 1, model(1.0))
+    state.keep("own", 2, {**model(2.0), "weight": torch.tensor([1.0, value])})
+    assert values(state.kept("own", 3)) == [1]
+    assert "round 2: the own to be kept holds NaN or infinity" in caplog.text

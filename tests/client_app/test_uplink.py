@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from flwr.app import ArrayRecord
+from torch import Tensor
 
 from client_app.state import ClientState, StateError
 from client_app.uplink import RESIDUAL, arrays_to_send
-from common import records
 from common.data import data_spec
 from common.models import SplitModel, build_model
 from common.wire import WireError
@@ -19,13 +18,13 @@ from tests.settings import make_settings
 INT8 = make_settings(**{"wire.dtype": "int8"})
 
 
-def trained(step: float) -> tuple[SplitModel, ArrayRecord]:
+def trained(step: float) -> tuple[SplitModel, dict[str, Tensor]]:
     """Return a model whose parameters moved by ``step`` and, the first of each, by 127."""
     model = build_model(INT8.model, data_spec(INT8.data), 0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-        received = records.to_arrays({n: t.clone() for n, t in model.state_dict().items()})
+        received = {n: t.clone() for n, t in model.state_dict().items()}
         for parameter in model.parameters():
             parameter.fill_(step)
             parameter.view(-1)[0] = 127

@@ -104,7 +104,7 @@ def test_a_client_that_diverged_in_one_round_is_back_in_the_next(
         if context.node_config["partition-id"] == 1:
             config = message.content.config_records[records.CONFIG]
             if message.metadata.message_type == records.TRAIN and config[records.ROUND] == 1:
-                config[records.LEARNING_RATE] = 1e30
+                context.run_config["train.learning-rate"] = 1e30
         return client_app(message, context)
 
     first, second = lines_of(run_in_process(SHORT | overrides, 2, tmp_path, client_app=diverging))

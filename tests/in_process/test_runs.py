@@ -83,6 +83,13 @@ def test_one_seed_gives_the_same_bits_twice_and_another_seed_others(tmp_path: Pa
     assert not equal(one, other)
 
 
+def test_the_learning_rate_of_a_round_is_the_settings_times_its_decay(tmp_path: Path) -> None:
+    settings = {**SHORT, "algorithm": "fedavg", "train.learning-rate-decay": 1e-6}
+    first, second = lines_of(run_in_process(settings, 2, tmp_path))
+    # Gradients are of one size in both rounds; steps are a million times smaller in the second.
+    assert 0 < second["update-norm"] < 1e-4 * first["update-norm"]
+
+
 def test_moon_has_no_negative_in_the_first_round_and_one_from_the_second_on(
     tmp_path: Path,
 ) -> None:

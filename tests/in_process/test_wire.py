@@ -215,9 +215,9 @@ def test_a_client_that_diverged_says_so_and_is_back_in_the_next_round(
 ) -> None:
     def diverging(message: Message, context: Context) -> Message:
         config = message.content.config_records.get(records.CONFIG, {})
-        is_first = config.get(records.ROUND) == 1 and records.LEARNING_RATE in config
-        if is_first and context.node_config["partition-id"] == 1:
-            config[records.LEARNING_RATE] = 1e30
+        trains = message.metadata.message_type == records.TRAIN
+        if trains and config[records.ROUND] == 1 and context.node_config["partition-id"] == 1:
+            context.run_config["train.learning-rate"] = 1e30
         return client_app(message, context)
 
     settings = {**SHORT, "algorithm": "moon", "wire.dtype": dtype}
@@ -233,7 +233,7 @@ def test_a_global_model_that_float16_can_not_hold_ends_the_run_with_the_reason(
         if message.metadata.message_type != records.TRAIN:
             return client_app(message, context)
         # Its own training must not overflow; then it says that all has grown by 40,000.
-        message.content.config_records[records.CONFIG][records.LEARNING_RATE] = 1e-30
+        context.run_config["train.learning-rate"] = 1e-30
         reply = client_app(message, context)
         arrays = dict(reply.content.array_records[records.ARRAYS])
         grown = {n: Array(np.full_like(array.numpy(), 40_000)) for n, array in arrays.items()}

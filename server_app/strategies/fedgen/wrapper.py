@@ -17,6 +17,7 @@ from common import records
 from common.config import FedGenSettings, WireDtype
 from common.generator import build_generator, generator_to_bytes
 from common.models import SplitModel
+from common.schedules import scheduled
 from common.seeding import torch_generator
 from server_app.replies.checks import malformed_label_counts, wrong_label_counts
 from server_app.strategies.fedgen.teacher import build_teacher, train_generator
@@ -90,10 +91,7 @@ class FedGen(Wrapper):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Add the generator, the prior and this round's alpha and beta to the config."""
-        decay = self._settings.decay ** (server_round - 1)
-        config[records.FEDGEN_ALPHA] = self._settings.alpha * decay
-        config[records.FEDGEN_BETA] = self._settings.beta * decay
+        """Add the generator and the prior to the config."""
         config[records.FEDGEN_PRIOR] = self._label_prior().tolist()
         if self._trained and server_round >= self._settings.start_round:
             config[records.FEDGEN_GENERATOR] = generator_to_bytes(self._generator, self._wire_dtype)
@@ -152,9 +150,12 @@ class FedGen(Wrapper):
         self, server_round: int, heads: list[dict[str, Tensor]], counts: Tensor
     ) -> dict[str, float]:
         settings = self._settings
-        decay = settings.generator_learning_rate_decay ** (server_round - 1)
         for group in self._optimizer.param_groups:
-            group["lr"] = settings.generator_learning_rate * decay
+            group["lr"] = scheduled(
+                settings.generator_learning_rate,
+                settings.generator_learning_rate_decay,
+                server_round,
+            )
         before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
         self._trained = True
         losses = train_generator(

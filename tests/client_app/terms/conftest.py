@@ -21,12 +21,9 @@ from tests.settings import make_settings
 
 CPU = torch.device("cpu")
 NUMBERS = {
-    records.MOON_MU: 2.0,
-    records.MOON_TEMPERATURE: 0.5,
-    records.MOON_BUFFER_SIZE: 1,
-    records.FEDGEN_ALPHA: 3.0,
-    records.FEDGEN_BETA: 0.0,
-    records.FEDGEN_PRIOR: [0.5, 0.5, 0.0],
+    "moon.mu": 2.0,
+    "fedprox.mu": 0.1,
+    "fedgen.alpha": 3.0,
 }
 
 
@@ -62,8 +59,8 @@ def instruction(tmp_path: Path) -> Callable[..., Instruction]:
     ) -> Instruction:
         return Instruction(
             server_round=server_round,
-            settings=make_settings(**(settings or {})),
-            config=ConfigRecord({**NUMBERS, **config}),
+            settings=make_settings(**NUMBERS | (settings or {})),
+            config=ConfigRecord({records.FEDGEN_PRIOR: [0.5, 0.5, 0.0], **config}),
             node=Node(client, None, None, CPU, folders),
             data=data,
             state=ClientState(folders.state, "experiment", client),

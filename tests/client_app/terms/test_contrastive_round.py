@@ -70,7 +70,7 @@ def test_only_models_of_earlier_rounds_are_negatives(instruction: Make) -> None:
 
 
 def test_the_buffer_gives_up_to_k_negatives_newest_first(instruction: Make) -> None:
-    now = instruction(4, **{"moon.buffer-size": 2})
+    now = instruction(4, {"moon.buffer-size": 2})
     for server_round in (1, 2, 3):
         now.state.save(server_round, model_of(server_round + 10).state_dict())
     term = Contrastive(2)

@@ -50,10 +50,21 @@ def test_alpha_weighs_cross_entropy_on_generated_z_with_labels_from_the_prior(
     assert term.metrics()["generated-cross-entropy"].item() == pytest.approx(expected, rel=1e-6)
 
 
+def test_alpha_decays_from_the_second_round_on(instruction: Make) -> None:
+    blob = {records.FEDGEN_GENERATOR: generator_to_bytes(sent_generator())}
+    penalties = []
+    for decay in (1.0, 0.5):
+        model, term = model_of(1), Generative()
+        now = instruction(3, {**SMALL, "fedgen.decay": decay}, **blob)
+        term.begin(model, now)
+        penalties.append(term.penalty(step_of(model, now.data, 0, 5)).item())
+    assert penalties[1] == pytest.approx(penalties[0] / 4)  # 0.5 ** (3 - 1)
+
+
 def test_beta_weighs_the_divergence_from_generated_to_real_outputs(instruction: Make) -> None:
     blob = generator_to_bytes(sent_generator())
-    config = {records.FEDGEN_GENERATOR: blob, "fedgen.alpha": 0.0, "fedgen.beta": 10.0}
-    now = instruction(2, SMALL, **config)
+    weights = {"fedgen.alpha": 0.0, "fedgen.beta": 10.0}
+    now = instruction(2, SMALL | weights, **{records.FEDGEN_GENERATOR: blob})
     model, term = model_of(1), Generative()
     term.begin(model, now)
     step = step_of(model, now.data, 0, 5, 6)

@@ -4,12 +4,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from flwr.app import ConfigRecord
 from torch import nn
 
 from client_app.terms import Instruction, build_terms
 from client_app.terms.proximal import Proximal, squared_distance
-from common import records
 from common.models import SplitModel
 from tests.client_app.terms.conftest import model_of, step_of
 from tests.settings import make_settings
@@ -28,7 +26,7 @@ def test_penalty_is_half_mu_times_the_distance_and_pulls_back_to_the_global_weig
     term = Proximal()
 
     class Instruction:
-        config = ConfigRecord({records.FEDPROX_MU: 0.1})
+        settings = make_settings(**{"fedprox.mu": 0.1})
 
     class Step:
         pass
@@ -48,10 +46,10 @@ def test_penalty_is_half_mu_times_the_distance_and_pulls_back_to_the_global_weig
 def test_without_a_shared_encoder_the_distance_is_over_the_predictor(
     instruction: Callable[..., Instruction],
 ) -> None:
-    settings = make_settings(**{"algorithm": "fedprox", "model.sharing": "predictor"})
-    (term,) = build_terms(settings)
+    settings = {"algorithm": "fedprox", "model.sharing": "predictor"}
+    (term,) = build_terms(make_settings(**settings))
     model = model_of(0)
-    now = instruction(1, **{records.FEDPROX_MU: 0.1})
+    now = instruction(1, settings)
     term.begin(model, now)
     with torch.no_grad():
         for parameter in model.encoder.parameters():

@@ -14,8 +14,6 @@ from common import records
 from common.models import SplitModel
 from server_app.strategies import AGGREGATORS, build_strategy
 from server_app.strategies.fedgen.wrapper import FedGen
-from server_app.strategies.fedprox import FedProx
-from server_app.strategies.moon import Moon
 from server_app.strategies.uniform import UniformWeights
 from tests.server_app.strategies.conftest import Recorder
 from tests.settings import make_settings
@@ -37,16 +35,16 @@ def make_model() -> SplitModel:
     return SplitModel(nn.Linear(2, 3), nn.Linear(3, 2), 3, 2)
 
 
-def test_an_algorithm_is_a_wrapper_around_the_aggregator() -> None:
+def test_what_an_algorithm_does_on_the_server_is_a_wrapper_around_the_aggregator() -> None:
     settings = make_settings(**{"algorithm": "moon+fedgen", "server.aggregator": "fedmedian"})
     outer = build_strategy(settings, make_model(), Clients(), CPU)
     assert isinstance(outer, FedGen)
-    assert isinstance(outer.strategy, Moon)
-    assert isinstance(outer.strategy.strategy, FedMedian)
+    assert isinstance(outer.strategy, FedMedian)
 
 
-def test_fedavg_alone_is_flowers_own_strategy() -> None:
-    strategy = build_strategy(make_settings(algorithm="fedavg"), make_model(), Clients(), CPU)
+@pytest.mark.parametrize("algorithm", ["fedavg", "moon", "fedprox+moon"])
+def test_where_the_server_does_nothing_the_strategy_is_flowers_own(algorithm: str) -> None:
+    strategy = build_strategy(make_settings(algorithm=algorithm), make_model(), Clients(), CPU)
     assert type(strategy) is FedAvg
 
 
@@ -108,17 +106,3 @@ def test_drawn_label_counts_are_those_that_a_round_can_draw(
     fedgen = build_strategy(settings, make_model(), Clients(), CPU)
     assert isinstance(fedgen, FedGen)
     assert (fedgen.why_not("0", reply(0, {}, 33, counts)) == "") == usable
-
-
-def test_the_algorithms_numbers_travel_in_the_config(inner: Recorder) -> None:
-    settings = make_settings(
-        **{"moon.mu": 5, "moon.temperature": 0.25, "moon.buffer-size": 3, "fedprox.mu": 0.125}
-    )
-    strategy = FedProx(Moon(inner, settings.moon), settings.fedprox)
-    strategy.configure_train(1, records.to_arrays({}), ConfigRecord(), None)  # type: ignore[arg-type]
-    assert dict(inner.config) == {
-        "fedprox.mu": 0.125,
-        "moon.mu": 5.0,
-        "moon.temperature": 0.25,
-        "moon.buffer-size": 3,
-    }

@@ -24,6 +24,7 @@ from common.data import ClientData, ExampleSet, TrainBatches, data_spec
 from common.generator import Generator, build_generator, generator_to_bytes
 from common.models import SplitModel, build_model
 from common.node import Folders, Node
+from common.schedules import scheduled
 from common.seeding import torch_generator
 from scripts.moonflower.repository import default_run_config
 from scripts.moonflower.research.benchmark import bare
@@ -69,15 +70,9 @@ class Client:
         )
 
     def numbers(self) -> ConfigRecord:
-        """Return what the server's wrappers would send."""
-        moon, fedgen = self.settings.moon, self.settings.fedgen
+        """Return what FedGen's wrapper would send."""
         return ConfigRecord(
             {
-                records.MOON_MU: moon.mu,
-                records.MOON_TEMPERATURE: moon.temperature,
-                records.MOON_BUFFER_SIZE: moon.buffer_size,
-                records.FEDGEN_ALPHA: fedgen.alpha,
-                records.FEDGEN_BETA: fedgen.beta,
                 records.FEDGEN_PRIOR: self.prior.tolist(),
                 records.FEDGEN_GENERATOR: generator_to_bytes(self.generator),
             }
@@ -211,8 +206,8 @@ def bare_fedgen(client: Client, model: SplitModel) -> float:
         client.random("fedgen", client.x.device),
         prior=client.prior,
         generated=fedgen.batch_size,
-        alpha=fedgen.alpha,
-        beta=fedgen.beta,
+        alpha=scheduled(fedgen.alpha, fedgen.decay, _ROUND),
+        beta=scheduled(fedgen.beta, fedgen.decay, _ROUND),
     )
 
 

@@ -76,15 +76,6 @@ def test_the_generator_learns_labels_of_the_prior_or_those_seen_this_round(
     assert fedgen._teachable_labels(counts).tolist() == pytest.approx(expected)
 
 
-def test_alpha_and_beta_decay_from_the_second_round_on(inner: Recorder) -> None:
-    settings = {"fedgen.alpha": 10.0, "fedgen.beta": 5.0, "fedgen.decay": 0.98}
-    fedgen = make_fedgen(inner, **settings)
-    first, third = (configured(fedgen, inner, server_round) for server_round in (1, 3))
-    assert (first[records.FEDGEN_ALPHA], first[records.FEDGEN_BETA]) == (10.0, 5.0)
-    assert third[records.FEDGEN_ALPHA] == pytest.approx(10 * 0.98 * 0.98)
-    assert third[records.FEDGEN_BETA] == pytest.approx(5 * 0.98 * 0.98)
-
-
 def test_the_generator_is_trained_after_a_round_and_sent_in_the_next(
     inner: Recorder, reply: Callable[..., Message]
 ) -> None:
