@@ -63,6 +63,13 @@ CORRECT = "correct"
 CLASS_CORRECT = "class-correct"
 CLASS_TOTAL = "class-total"
 TRAIN_SECONDS = "train-seconds"
+CROSS_ENTROPY = "cross-entropy"
+STEPS = "steps"
+TERM_METRICS = {
+    "moon": ("sim-global", "sim-previous"),
+    "fedgen": ("generated-cross-entropy", "generated-kl"),
+}
+"""What a term reports besides its penalty, which stands under the algorithm's name."""
 
 # Keys of CLIENT
 CLIENT_NAME = "name"
@@ -79,6 +86,15 @@ FEDGEN_GENERATOR = "fedgen.generator"
 """Weights and buffers as safetensors bytes; absent before ``fedgen.start-round``."""
 FEDGEN_PRIOR = "fedgen.prior"
 """Probability of each label in a generated batch, list[float] of length num_classes."""
+
+
+def train_metrics(algorithms: Iterable[str]) -> list[str]:
+    """Return the metrics of every train reply besides ``num-examples``; each is one number.
+
+    The server takes no others: Flower's aggregators end a run on replies whose metrics differ.
+    """
+    terms = [name for each in algorithms for name in (each, *TERM_METRICS.get(each, ()))]
+    return [LOSS, CROSS_ENTROPY, *terms, STEPS, TRAIN_SECONDS]
 
 
 def to_arrays(state: Mapping[str, torch.Tensor]) -> ArrayRecord:

@@ -54,6 +54,15 @@ class ServerSettings(Table):
         description="What happens above `max-update-norm`: the reply is refused, or its change is "
         "scaled down to that norm."
     )
+    norm_multiple: NonNegative = Field(
+        description="Largest L2 norm of a client's change, in multiples of the median of the "
+        "round's replies: a reply beyond it is refused. Only with four replies or more. 0: no "
+        "limit."
+    )
+    statistics_multiple: NonNegative = Field(
+        description="The same for BatchNorm's running statistics: largest scale of a layer (the "
+        "root of the sum of mean squared and variance), in multiples of the median."
+    )
     replies_in_memory_mb: Annotated[Whole, Field(ge=0)] = Field(
         description="Megabytes of train replies that the server keeps in memory; what goes beyond "
         "waits in a nameless file in the experiment's folder."

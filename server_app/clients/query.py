@@ -12,11 +12,11 @@ from flwr.serverapp import Grid
 from common import records
 from common.config import Settings, SettingsError, check_name
 from common.data import data_spec
+from common.text import safe_text, shown
 from server_app.exchange.clock import Clock
 from server_app.exchange.exchange import Patience, exchange
 from server_app.exchange.reminders import Reminders
 from server_app.replies.admission import error_text
-from server_app.replies.checks import shortened
 
 # Flower's own words for "this node is not there", as opposed to "its ClientApp failed".
 _NODE_IS_GONE = (
@@ -153,8 +153,8 @@ def _sort_in(answers: Answers, node_id: int, reply: Message, num_classes: int) -
     name = str(described.get(records.CLIENT_NAME) or "")
     problem = _why_not(name, described, num_classes)
     if problem:
-        known_as = shortened(name, _LONGEST_FACT) or _label(node_id)
-        answers.errors[node_id] = (known_as, shortened(problem, _LONGEST_PROBLEM))
+        known_as = safe_text(name, _LONGEST_FACT) or _label(node_id)
+        answers.errors[node_id] = (known_as, safe_text(problem, _LONGEST_PROBLEM))
         return
     counts = described[records.CLIENT_LABELS]
     answers.clients.append(
@@ -170,7 +170,7 @@ def _sort_in(answers: Answers, node_id: int, reply: Message, num_classes: int) -
 
 
 def _fact(described: ConfigRecord, key: str) -> str:
-    return shortened(str(described.get(key, "")), _LONGEST_FACT)
+    return safe_text(str(described.get(key, "")), _LONGEST_FACT)
 
 
 def _why_not(name: str, described: ConfigRecord, num_classes: int) -> str:
@@ -187,7 +187,7 @@ def _why_not(name: str, described: ConfigRecord, num_classes: int) -> str:
         or not all(isinstance(count, int) and count >= 0 for count in counts)
     ):
         return (
-            f"its examples per label are {counts!r}; {num_classes} whole numbers from 0 were "
+            f"its examples per label are {shown(counts)}; {num_classes} whole numbers from 0 were "
             "expected. Does it run the same version of this app?"
         )
     if not sum(counts):  # type: ignore[arg-type]

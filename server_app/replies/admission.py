@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from common import records
+from common.text import safe_text, shown
 from common.wire import WireError
-from server_app.replies.checks import (
-    LONGEST_REASON,
-    Shape,
-    inspect_arrays,
-    metric_shape,
-    scaled_update,
-    shortened,
-    wrong_metrics,
-)
+from server_app.replies.checks import Shape, inspect_arrays, scaled_update, wrong_metrics
+from server_app.replies.comparison import CHANGE, Sizes, farthest, unlike_the_others
 
 
 @dataclass(frozen=True)
@@ -36,6 +29,8 @@ class ModelRules:
         Largest L2 norm of that change; 0: no limit.
     clip : bool
         Scale a larger change down instead of refusing the reply.
+    norm_multiple, statistics_multiple : float
+        See :func:`server_app.replies.comparison.unlike_the_others`; 0: no limit.
     decode : callable
         Makes the client's model of what came, or raises WireError.
     """
@@ -44,6 +39,8 @@ class ModelRules:
     parameters: Set[str] = frozenset()
     max_update_norm: float = 0.0
     clip: bool = False
+    norm_multiple: float = 0.0
+    statistics_multiple: float = 0.0
     decode: Callable[[ArrayRecord], ArrayRecord] = lambda arrays: arrays
 
 
@@ -61,8 +58,8 @@ class Rules:
         That it must say it answers.
     model : ModelRules or None
         None for replies without arrays.
-    needed : Mapping[str, int or None]
-        Metrics that must be there, None for a number, else the length of a list.
+    metrics : Mapping[str, int or None]
+        What it reports besides ``num-examples``: None for a number, else the length of a list.
     fewest_examples : int
         Least allowed ``num-examples``: 1 in training, 0 in evaluation.
     most_examples : Mapping[str, int]
@@ -73,7 +70,7 @@ class Rules:
 
     server_round: int
     model: ModelRules | None = None
-    needed: Shape = field(default_factory=dict)
+    metrics: Shape = field(default_factory=dict)
     fewest_examples: int = 1
     most_examples: Mapping[str, int] = field(default_factory=dict)
     further: Callable[[str, Message], str] = _nothing_wrong
@@ -93,12 +90,15 @@ class Admission:
         L2 norm of each admitted client's change of the parameters, as it came.
     clipped : tuple[str, ...]
         Admitted clients whose change was scaled down.
+    farthest : str
+        The admitted client whose reply is most unlike the others'; empty without arrays.
     """
 
     admitted: dict[str, Message]
     refused: dict[str, str]
     update_norms: dict[str, float]
     clipped: tuple[str, ...]
+    farthest: str = ""
 
 
 class Gate:
@@ -107,9 +107,9 @@ class Gate:
     A reply is refused if it is an error; answers another round; has not exactly one ArrayRecord
     (where a model is expected) and one MetricRecord under the expected names; its arrays differ
     from the model or hold a NaN or an infinity; its change is too large; ``num-examples`` is out
-    of range; a metric is not finite; :attr:`Rules.further` says so; or, at the end, its metrics
-    are not those that most other replies have, since Flower's aggregators end the run on those.
-    Nothing that a reply contains raises.
+    of range; its metrics are not those of this run, or not finite; :attr:`Rules.further` says so;
+    or, at the end, it is far larger than most others. Nothing that a reply contains raises, and a
+    reason is safe to show.
 
     Parameters
     ----------
@@ -126,13 +126,14 @@ class Gate:
         self._admitted: dict[str, Message] = {}
         self._refused: dict[str, str] = {}
         self._norms: dict[str, float] = {}
+        self._sizes: dict[str, Sizes] = {}
         self._clipped: set[str] = set()
 
     def receive(self, name: str, reply: Message) -> str:
         """Admit ``reply`` of the client ``name``, or return why not."""
         if name in self._admitted or name in self._refused:
             return "it has replied already"  # the first one counts
-        reason = shortened(self._why_not(name, reply))
+        reason = safe_text(self._why_not(name, reply))
         if reason:
             self._refused[name] = reason
             return reason
@@ -145,17 +146,23 @@ class Gate:
 
     def close(self) -> Admission:
         """Return all that came, sorted by name; nothing may be received afterwards."""
-        admitted = {name: self._admitted[name] for name in sorted(self._admitted)}
-        unlike = _differ_from_majority(admitted)
-        refused = self._refused | unlike
-        for name in unlike:
-            del admitted[name]
+        sizes = {name: self._sizes[name] for name in sorted(self._admitted) if name in self._sizes}
+        refused = self._refused | self._unlike(sizes)
+        admitted = {n: self._admitted[n] for n in sorted(self._admitted) if n not in refused}
+        sizes = {name: sizes[name] for name in admitted if name in sizes}
         return Admission(
             admitted=admitted,
             refused={name: refused[name] for name in sorted(refused)},
-            update_norms={name: self._norms[name] for name in admitted if name in self._norms},
+            update_norms={name: self._norms[name] for name in sizes},
             clipped=tuple(name for name in admitted if name in self._clipped),
+            farthest=farthest(sizes) if sizes else "",
         )
+
+    def _unlike(self, sizes: Mapping[str, Sizes]) -> dict[str, str]:
+        model = self._rules.model
+        if model is None:
+            return {}
+        return unlike_the_others(sizes, model.norm_multiple, model.statistics_multiple)
 
     def _why_not(self, name: str, reply: Message) -> str:
         rules = self._rules
@@ -171,15 +178,15 @@ class Gate:
     def _wrong_metrics(self, name: str, reply: Message) -> str:
         metrics = records.of_type(reply.content, MetricRecord)
         if list(metrics) != [records.METRICS]:
-            return f"needs exactly one MetricRecord {records.METRICS!r}, has {sorted(metrics)}"
+            return f"needs exactly one MetricRecord {records.METRICS!r}, has {_names(metrics)}"
         rules = self._rules
         most = rules.most_examples.get(name)
-        return wrong_metrics(metrics[records.METRICS], rules.needed, rules.fewest_examples, most)
+        return wrong_metrics(metrics[records.METRICS], rules.metrics, rules.fewest_examples, most)
 
     def _wrong_arrays(self, name: str, reply: Message, rules: ModelRules) -> str:
         found = records.of_type(reply.content, ArrayRecord)
         if list(found) != [records.ARRAYS]:
-            return f"needs exactly one ArrayRecord {records.ARRAYS!r}, has {sorted(found)}"
+            return f"needs exactly one ArrayRecord {records.ARRAYS!r}, has {_names(found)}"
         try:
             arrays = rules.decode(found[records.ARRAYS])
         except WireError as error:
@@ -191,6 +198,7 @@ class Gate:
             return findings.problem
         norm, limit = findings.update_norm, rules.max_update_norm
         self._norms[name] = norm
+        self._sizes[name] = {CHANGE: norm, **findings.scales}
         if limit == 0 or norm <= limit:
             return ""
         # An infinite change can't be scaled down to anything.
@@ -199,6 +207,7 @@ class Gate:
                 f"its change of the model has norm {norm:.6g}, server.max-update-norm is {limit:g}"
             )
         self._clipped.add(name)
+        self._sizes[name] = {CHANGE: limit, **findings.scales}
         clipped = scaled_update(arrays, rules.reference, rules.parameters, limit / norm)
         reply.content[records.ARRAYS] = clipped
         return ""
@@ -219,8 +228,7 @@ def explain(reasons: Mapping[str, str]) -> str:
 
 def error_text(reply: Message) -> str:
     """Return a reply's error on one line, the end of it where it is very long."""
-    text = " ".join((reply.error.reason or f"error code {reply.error.code}").split())
-    return text if len(text) <= LONGEST_REASON - 4 else "... " + text[4 - LONGEST_REASON :]
+    return safe_text(reply.error.reason or f"error code {reply.error.code}", keep_end=True)
 
 
 def _unusable(reply: Message) -> str:
@@ -238,31 +246,9 @@ def _wrong_round(reply: Message, server_round: int) -> str:
             "the same version of this app?"
         )
     if answered != server_round:
-        return f"it answers round {answered!r}, this is round {server_round}"
+        return f"it answers round {shown(answered)}, this is round {server_round}"
     return ""
 
 
-def _differ_from_majority(replies: Mapping[str, Message]) -> dict[str, str]:
-    """Return why replies with unusual metrics are refused; in a tie the first name decides."""
-    shapes = {
-        name: frozenset(metric_shape(_metrics(reply)).items()) for name, reply in replies.items()
-    }
-    if len(set(shapes.values())) <= 1:
-        return {}
-    usual, _ = Counter(shapes.values()).most_common(1)[0]
-    return {
-        name: shortened(
-            "its metrics are not those of most clients: "
-            f"missing {_keys(usual - shape)}, extra {_keys(shape - usual)}"
-        )
-        for name, shape in shapes.items()
-        if shape != usual
-    }
-
-
-def _metrics(reply: Message) -> MetricRecord:
-    return records.of_type(reply.content, MetricRecord)[records.METRICS]
-
-
-def _keys(items: frozenset[tuple[str, int | None]]) -> list[str]:
-    return sorted(key if length is None else f"{key}[{length}]" for key, length in items)
+def _names(found: Mapping[str, object]) -> str:
+    return shown(sorted(found))

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord
 
 from common import records
+from common.text import shown
 from common.wire import WireError, check_names, unpacked
 
 MOST_EXAMPLES = 2**40
 """A client that claims more would drown every other; no data set is that large."""
 
-LARGEST_LOSS = 3.4e38
-"""What a float32 can hold: cross-entropies beyond it are made up, and their sum may overflow."""
+LARGEST_METRIC = 3.4e38
+"""What a float32 can hold: numbers beyond it are made up, and their sum may overflow."""
 
 NOT_FINITE = "NaN or infinity"
-
-_VARIANCE = ".running_var"
-"""Ends the name of a BatchNorm buffer in PyTorch."""
 """Part of every reason that speaks of numbers which are not finite."""
 
-LONGEST_REASON = 600
-"""Characters. A reason is logged, and kept in ``metrics.jsonl`` and in every later checkpoint."""
+_MEAN, _VARIANCE = ".running_mean", ".running_var"
+"""End the names of BatchNorm's buffers in PyTorch."""
 
 Shape = Mapping[str, int | None]
 """Keys of a MetricRecord; None for a number, a length for a list of numbers."""
@@ -41,10 +39,14 @@ class ArrayFindings:
         Why they can't be averaged, or "".
     update_norm : float
         L2 norm of the change of the parameters; meaningless with a problem. May be infinite.
+    scales : Mapping[str, float]
+        By layer with running statistics: the root of the sum over its channels of mean squared
+        plus variance, which is the size of what the client has seen there.
     """
 
     problem: str
-    update_norm: float
+    update_norm: float = 0.0
+    scales: Mapping[str, float] = field(default_factory=dict)
 
 
 def inspect_arrays(
@@ -67,18 +69,23 @@ def inspect_arrays(
         read, values that are not finite, and variances below 0.
     """
     squares = 0.0
+    seen: dict[str, float] = {}
     try:
         check_names(arrays, reference)
         for name, expected in reference.items():
             values = unpacked(name, arrays[name])
             problem = _wrong_values(name, values, expected)
             if problem:
-                return ArrayFindings(problem, 0.0)
+                return ArrayFindings(problem)
             if name in parameters:
                 squares += _squared_distance(values, expected.numpy())
+            elif name.endswith((_MEAN, _VARIANCE)):
+                layer = name.rpartition(".")[0]
+                seen[layer] = seen.get(layer, 0.0) + _second_moment(name, values)
     except WireError as error:
-        return ArrayFindings(str(error), 0.0)
-    return ArrayFindings("", math.sqrt(squares))
+        return ArrayFindings(str(error))
+    scales = {layer: math.sqrt(moment) for layer, moment in seen.items()}
+    return ArrayFindings("", math.sqrt(squares), scales)
 
 
 def update_norm(after: ArrayRecord, before: ArrayRecord, parameters: Set[str]) -> float:
@@ -112,46 +119,69 @@ def scaled_update(
 
 
 def wrong_metrics(
-    metrics: MetricRecord, needed: Shape, fewest_examples: int, most_examples: int | None
+    metrics: MetricRecord, wanted: Shape, fewest_examples: int, most_examples: int | None
 ) -> str:
     """Return why a reply's metrics can't be used.
 
     Parameters
     ----------
     metrics : MetricRecord
-    needed : Mapping[str, int or None]
-        Metrics that must be there besides ``num-examples``.
+    wanted : Mapping[str, int or None]
+        What it must hold, and nothing else, besides ``num-examples``: Flower's aggregators end the
+        run on replies whose metrics differ.
     fewest_examples : int
     most_examples : int or None
         What the client said at the query, where that is a limit.
     """
-    shape = metric_shape(metrics)
-    absent = sorted({records.NUM_EXAMPLES, *needed} - set(shape))
-    if absent:
-        return f"metrics {absent} are missing"
-    for key, length in needed.items():
-        if shape[key] != length:
-            wanted = "one number" if length is None else f"a list of {length} numbers"
-            return f"metric {key!r} is {metrics[key]!r}, {wanted} was expected"
+    return (
+        _wrong_form(metrics, wanted)
+        or _wrong_number_of_examples(metrics, fewest_examples, most_examples)
+        or _wrong_numbers(metrics)
+    )
+
+
+def _wrong_form(metrics: MetricRecord, wanted: Shape) -> str:
+    names = {records.NUM_EXAMPLES, *wanted}
+    missing, extra = sorted(names - set(metrics)), sorted(set(metrics) - names)
+    if missing or extra:
+        return (
+            f"its metrics are not those that this run's clients report: missing {shown(missing)}, "
+            f"extra {shown(extra)}; does it run the same version of this app?"
+        )
+    for key, length in wanted.items():
+        value = metrics[key]
+        if (len(value) if isinstance(value, list) else None) != length:
+            form = "one number" if length is None else f"a list of {length} numbers"
+            return f"metric {key!r} is {shown(value)}, {form} was expected"
+    return ""
+
+
+def _wrong_number_of_examples(metrics: MetricRecord, fewest: int, most: int | None) -> str:
     examples = metrics[records.NUM_EXAMPLES]
     if (
         isinstance(examples, list)
-        or not fewest_examples <= examples <= MOST_EXAMPLES
+        or not fewest <= examples <= MOST_EXAMPLES
         or examples != int(examples)
     ):
         return (
-            f"{records.NUM_EXAMPLES} is {examples!r}, allowed is {fewest_examples} to 2**40, in "
-            "whole numbers"
+            f"{records.NUM_EXAMPLES} is {shown(examples)}, allowed is {fewest} to 2**40, in whole "
+            "numbers"
         )
-    if most_examples is not None and examples > most_examples:
+    if most is not None and examples > most:
         return (
-            f"{records.NUM_EXAMPLES} is {examples!r}, but it had {most_examples} when it joined; "
-            "if its data have grown, restart its SuperNode"
+            f"{records.NUM_EXAMPLES} is {examples!r}, but it had {most} when it joined; if its "
+            "data have grown, restart its SuperNode"
         )
+    return ""
+
+
+def _wrong_numbers(metrics: MetricRecord) -> str:
     for key, value in metrics.items():
         numbers = value if isinstance(value, list) else [value]
         if not all(math.isfinite(number) for number in numbers):
-            return f"metric {key!r} is {value!r}: {NOT_FINITE}"
+            return f"metric {key!r} is {shown(value)}: {NOT_FINITE}"
+        if not all(abs(number) <= LARGEST_METRIC for number in numbers):
+            return f"metric {key!r} is {shown(value)}, allowed is up to {LARGEST_METRIC:g}"
     return ""
 
 
@@ -161,8 +191,8 @@ def wrong_evaluation(metrics: MetricRecord) -> str:
     The metrics have passed :func:`wrong_metrics`.
     """
     loss = metrics[records.LOSS]
-    if isinstance(loss, list) or not 0 <= loss <= LARGEST_LOSS:
-        return f"its loss is {loss!r}, a mean cross-entropy is 0 to {LARGEST_LOSS:g}"
+    if isinstance(loss, list) or not 0 <= loss <= LARGEST_METRIC:
+        return f"its loss is {loss!r}, a mean cross-entropy is 0 to {LARGEST_METRIC:g}"
     total, correct = metrics[records.NUM_EXAMPLES], metrics[records.CORRECT]
     class_total, class_correct = metrics[records.CLASS_TOTAL], metrics[records.CLASS_CORRECT]
     if not isinstance(class_total, list) or not isinstance(class_correct, list):
@@ -185,7 +215,7 @@ def malformed_label_counts(counts: object, num_classes: int) -> str:
         and all(isinstance(n, int) and 0 <= n <= MOST_EXAMPLES for n in counts)
     ):
         return ""
-    return f"its label counts are {counts!r}; expected are {num_classes} whole numbers from 0"
+    return f"its label counts are {shown(counts)}; expected are {num_classes} whole numbers from 0"
 
 
 def wrong_label_counts(
@@ -225,16 +255,6 @@ def wrong_label_counts(
     return f"it counts labels {strange}, of which it has no example" if strange else ""
 
 
-def shortened(text: str, longest: int = LONGEST_REASON) -> str:
-    """Return the beginning of ``text``, all of it if it has at most ``longest`` characters."""
-    return text if len(text) <= longest else f"{text[:longest]} ..."
-
-
-def metric_shape(metrics: MetricRecord) -> dict[str, int | None]:
-    """Return each metric's length, None for a number."""
-    return {key: len(value) if isinstance(value, list) else None for key, value in metrics.items()}
-
-
 def _wrong_values(name: str, values: np.ndarray, expected: Array) -> str:
     # What was unpacked, not what the header claims.
     found, wanted = (values.shape, str(values.dtype)), (tuple(expected.shape), expected.dtype)
@@ -247,6 +267,12 @@ def _wrong_values(name: str, values: np.ndarray, expected: Array) -> str:
     if name.endswith(_VARIANCE) and (values < 0).any():
         return f"array {name!r} holds a variance below 0"  # its square root would be NaN
     return ""
+
+
+def _second_moment(name: str, values: np.ndarray) -> float:
+    wide = values.astype(np.float64)
+    with np.errstate(over="ignore"):
+        return float(np.sum(wide if name.endswith(_VARIANCE) else np.square(wide)))
 
 
 def _describe(found: tuple[tuple[int, ...], str]) -> str:

@@ -130,7 +130,8 @@ class RoundReport:
         parts = [f"round {self.server_round:>{width}}/{self.num_rounds}"]
         loss = self.train.get(records.LOSS)
         if isinstance(loss, float):
-            parts.append(f"loss {loss:.3f}")
+            # A diverging loss may have forty digits.
+            parts.append(f"loss {loss:.3f}" if abs(loss) < 1e6 else f"loss {loss:.3g}")
         parts += describe_accuracy(self.global_model, self.clients)
         parts.append(f"{len(self.training.participants)} replies")
         failed = len(self.training.refused) + len(self.training.missing)

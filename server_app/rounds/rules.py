@@ -46,8 +46,11 @@ def train_rules(
             parameters=parameters,
             max_update_norm=settings.server.max_update_norm,
             clip=settings.server.norm_policy == "clip",
+            norm_multiple=settings.server.norm_multiple,
+            statistics_multiple=settings.server.statistics_multiple,
             decode=lambda came: decode_update(came, arrays, parameters, settings.wire.dtype),
         ),
+        metrics=dict.fromkeys(records.train_metrics(settings.algorithms)),
         most_examples={name: sum(held) for name, held in roster.label_counts().items()},
         further=lambda client, reply: why_not(strategy, client, reply),
     )
@@ -57,7 +60,7 @@ def evaluate_rules(server_round: int, num_classes: int) -> Rules:
     """Return the rules for replies to an evaluate instruction."""
     return Rules(
         server_round=server_round,
-        needed={
+        metrics={
             records.LOSS: None,
             records.CORRECT: None,
             records.CLASS_CORRECT: num_classes,

@@ -16,6 +16,8 @@ from tests.settings import make_settings
 def toy_client_app() -> ClientApp:
     """Return an app whose clients add ``step`` of their node config to every weight.
 
+    They report what FedAvg's clients report, ``step`` for each number.
+
     Other keys of the node config: ``name``, ``examples``, ``error``, ``correct`` (of 10).
     """
     app = ClientApp()
@@ -42,7 +44,8 @@ def toy_client_app() -> ClientApp:
             for name, tensor in tensors.items()
         }
         examples = int(context.node_config.get("examples", 5))
-        metrics = MetricRecord({records.NUM_EXAMPLES: examples, records.LOSS: step})
+        reported = dict.fromkeys(records.train_metrics([]), step)
+        metrics = MetricRecord({records.NUM_EXAMPLES: examples, **reported})
         content = reply_content(records.to_arrays(moved), metrics, round_of(message))
         return Message(content, reply_to=message)
 

@@ -107,7 +107,7 @@ def collect(grid: LazyGrid, args: argparse.Namespace) -> list[Message]:
     attempt = ask(
         grid,
         messages,
-        Gate(Rules(1, ModelRules(reference, parameters)), spool.keep),
+        Gate(Rules(1, ModelRules(reference, parameters), {records.LOSS: None}), spool.keep),
         name_of=lambda node: f"client-{node:04d}",
         patience=Patience(3600.0, 1, 60.0),
         clock=Clock(),

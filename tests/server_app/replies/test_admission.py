@@ -35,6 +35,7 @@ ROUND = 3
 F32 = np.float32
 MODEL = {"weight": np.ones((2, 3), F32), "seen": np.array(4, np.int64)}
 METRICS = {records.NUM_EXAMPLES: 8, records.LOSS: 0.5}
+REPORTED = {records.LOSS: None}
 
 
 def packed(arrays: dict[str, Any]) -> ArrayRecord:
@@ -49,7 +50,8 @@ def answer(content: RecordDict | Error) -> Message:
 
 def admit(replies: dict[str, Message], **rules: Any) -> Admission:
     """Let ``replies`` through a gate whose model is MODEL."""
-    gate = Gate(Rules(**{"server_round": ROUND, "model": ModelRules(packed(MODEL))} | rules))
+    usual = {"server_round": ROUND, "model": ModelRules(packed(MODEL)), "metrics": REPORTED}
+    gate = Gate(Rules(**usual | rules))
     for name, reply in replies.items():
         gate.receive(name, reply)
     return gate.close()
@@ -169,7 +171,11 @@ REFUSED: dict[str, tuple[Callable[[], Message], str]] = {
     "round in words": (lambda: of_round("3"), "it answers round '3', this is round 3"),
     "no round": (lambda: of_round(None), "doesn't say which round it answers"),
     "nothing": (empty, "doesn't say which round it answers"),
-    "inf in a list": (lambda: good(parts=[1.0, float("inf")]), "'parts' is"),
+    "inf loss": (lambda: good(loss=float("inf")), "'loss' is inf: NaN or infinity"),
+    "loss beyond a float32": (lambda: good(loss=1e308), r"1e\+308, allowed is up to 3.4e\+38"),
+    "loss far below 0": (lambda: good(loss=-1e308), "'loss' is -1e"),
+    "another metric": (lambda: good(extra=1.0), r"missing \[\], extra \['extra'\]"),
+    "a list for a number": (lambda: good(loss=[1.0, 2.0]), r"'loss' is \[1.0, 2.0\], one number"),
 }
 
 
@@ -190,29 +196,21 @@ def test_num_examples_from_1_to_2_to_the_40_is_admitted(examples: float) -> None
     assert list(admit({"a": with_examples(examples)}).admitted) == ["a"]
 
 
-def test_metrics_unlike_those_of_most_clients_are_refused() -> None:
-    replies = {"a": good(extra=1.0), "b": good(), "c": good()}
-    admission = admit(replies)
-    assert list(admission.admitted) == ["b", "c"]
-    assert "missing [], extra ['extra']" in admission.refused["a"]
+def test_what_a_run_reports_is_decided_by_its_settings_and_not_by_who_sends_what() -> None:
+    # A tie, which the first name would have won; and a majority.
+    replies = {"a": good(extra=1.0), "b": good(), "c": good(extra=1.0)}
+    assert list(admit(replies).admitted) == ["b"]
 
 
-def test_a_list_of_another_length_counts_as_another_metric() -> None:
-    replies = {"a": good(parts=[1.0]), "b": good(parts=[1.0, 2.0]), "c": good(parts=[3.0, 4.0])}
-    admission = admit(replies)
-    assert list(admission.admitted) == ["b", "c"]
-    assert "missing ['parts[2]'], extra ['parts[1]']" in admission.refused["a"]
-
-
-def test_in_a_tie_of_metrics_the_first_name_decides() -> None:
-    replies = {"a": good(extra=1.0), "b": good()}
-    assert list(admit(replies).admitted) == ["a"]
-
-
-def test_refused_replies_have_no_say_in_what_most_clients_report() -> None:
-    odd = {"extra": 1.0, records.NUM_EXAMPLES: 0}
-    replies = {"a": good(**odd), "b": good(**odd), "c": good()}
-    assert list(admit(replies).admitted) == ["c"]
+@pytest.mark.parametrize("name", ["\x1b[2J\x1b[31mROOT\nfake\u202e", "k" * 10**6])
+def test_a_name_that_came_is_shown_safely(name: str) -> None:
+    reply = good()
+    reply.content["\x1b]0;" + name] = ConfigRecord({"x": 1})
+    for bad in (good(**{name: 1.0}), of_round(name), with_arrays(**{name: np.ones(1)})):
+        (reason,) = admit({"b": bad}).refused.values()
+        assert reason.isprintable()
+        assert len(reason) < 620
+    assert list(admit({"a": reply}).admitted) == ["a"], "what nobody reads harms nobody"
 
 
 def test_an_integer_buffer_is_not_asked_whether_it_is_finite() -> None:
@@ -229,19 +227,17 @@ def evaluation(metrics: dict[str, Any]) -> Message:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "reason"),
+    ("found", "reason"),
     [
         (COUNTS | {records.CLASS_TOTAL: [0]}, "a list of 2 numbers was expected"),
         (COUNTS | {records.CORRECT: [0]}, "one number was expected"),
-        ({}, "'num-examples'] are missing"),
+        ({}, "missing ['class-total', 'correct', 'num-examples'], extra []"),
     ],
 )
-def test_needed_metrics_must_be_there_and_have_their_length(
-    metrics: dict[str, Any], reason: str
-) -> None:
-    replies = {"a": evaluation(COUNTS), "b": evaluation(metrics)}
-    needed = {records.CORRECT: None, records.CLASS_TOTAL: 2}
-    admission = admit(replies, model=None, needed=needed, fewest_examples=0)
+def test_metrics_must_be_there_and_have_their_length(found: dict[str, Any], reason: str) -> None:
+    replies = {"a": evaluation(COUNTS), "b": evaluation(found)}
+    metrics = {records.CORRECT: None, records.CLASS_TOTAL: 2}
+    admission = admit(replies, model=None, metrics=metrics, fewest_examples=0)
     assert list(admission.admitted) == ["a"]
     assert reason in admission.refused["b"]
 
@@ -259,7 +255,7 @@ def test_replies_come_in_any_order_and_are_sorted_by_name() -> None:
 
 
 def test_of_two_replies_of_one_client_the_first_counts() -> None:
-    gate = Gate(Rules(ROUND, ModelRules(packed(MODEL))))
+    gate = Gate(Rules(ROUND, ModelRules(packed(MODEL)), REPORTED))
     first, second = good(), good()
     assert gate.receive("a", first) == ""
     assert "replied already" in gate.receive("a", second)
@@ -300,7 +296,7 @@ def test_arrays_of_admitted_replies_alone_are_kept_where_the_gate_is_told() -> N
         kept.append(arrays)
         return packed({"elsewhere": np.ones(1)})
 
-    gate = Gate(Rules(ROUND, ModelRules(packed(MODEL))), keep)
+    gate = Gate(Rules(ROUND, ModelRules(packed(MODEL)), REPORTED), keep)
     arrays = {"a": good(), "b": with_examples(0)}
     for name, reply in arrays.items():
         gate.receive(name, reply)
@@ -391,6 +387,88 @@ def test_what_a_client_makes_long_does_not_fill_log_and_metrics() -> None:
 
 def test_an_error_without_words_is_named_by_its_code() -> None:
     assert error_text(answer(Error(8, None))) == "error code 8"
+
+
+LARGE = {"weight": np.full((2, 3), 101, F32)}
+"""A hundred times the change of MOVED."""
+
+
+def crowd(odd: Message, size: int = 4, **model: Any) -> Admission:
+    """Admit so many replies, of which b is ``odd`` and the others are MOVED."""
+    rules = ModelRules(packed(MODEL), {"weight"}, **model)
+    replies = {name: with_arrays(**MOVED) for name in "acdefg"[: size - 1]}
+    return admit(replies | {"b": odd}, model=rules)
+
+
+def test_a_change_beyond_a_multiple_of_the_median_is_refused_with_its_numbers() -> None:
+    admission = crowd(with_arrays(**LARGE), norm_multiple=99.9)
+    assert list(admission.admitted) == ["a", "c", "d"]
+    assert admission.refused["b"] == (
+        "its change of the model has norm 244.949, more than server.norm-multiple (99.9) times "
+        "the median of this round's replies, 2.44949"
+    )
+    assert list(admission.update_norms) == ["a", "c", "d"]
+
+
+@pytest.mark.parametrize(("multiple", "size"), [(100.1, 4), (0.0, 4), (2.0, 3)])
+def test_one_within_it_is_not_nor_without_a_limit_nor_of_three(multiple: float, size: int) -> None:
+    admission = crowd(with_arrays(**LARGE), size, norm_multiple=multiple)
+    assert admission.refused == {}
+    assert admission.farthest == "b"
+
+
+def test_what_was_clipped_counts_with_what_is_left_of_it() -> None:
+    limits = {"max_update_norm": 6**0.5 * 2, "clip": True}
+    assert crowd(with_arrays(**LARGE), norm_multiple=3.0, **limits).clipped == ("b",)
+    assert list(crowd(with_arrays(**LARGE), norm_multiple=1.5, **limits).refused) == ["b"]
+
+
+def test_what_is_refused_for_itself_is_no_part_of_the_median() -> None:
+    # Of 1, 1, 100, 100 and a refused one the median is 50.5; of three NaN and four it is the same.
+    rules = ModelRules(packed(MODEL), {"weight"}, norm_multiple=1.9)
+    bad = {name: with_arrays(weight=np.full((2, 3), np.nan, F32)) for name in "xyz"}
+    some = {"a": with_arrays(**MOVED), "b": with_arrays(**LARGE)}
+    more = {"c": with_arrays(**MOVED), "d": with_arrays(**LARGE)}
+    assert list(admit(bad | some | more, model=rules).refused) == ["b", "d", "x", "y", "z"]
+
+
+NORMED = MODEL | {"n.running_mean": F32([0, 0]), "n.running_var": F32([1, 1])}
+
+
+def normed(mean: float, variance: float) -> Message:
+    """Return a reply whose two channels have such running statistics."""
+    arrays = NORMED | {"n.running_mean": F32([mean] * 2), "n.running_var": F32([variance] * 2)}
+    return answer(reply_content(packed(arrays), MetricRecord(METRICS), ROUND))
+
+
+@pytest.mark.parametrize(("mean", "variance"), [(1e6, 1e-8), (0.0, 1e12), (-1e6, 1.0), (3e38, 0.0)])
+def test_running_statistics_beyond_a_multiple_of_the_median_are_refused(
+    mean: float, variance: float
+) -> None:
+    rules = ModelRules(packed(NORMED), {"weight"}, statistics_multiple=10.0)
+    honest = {name: normed(0.5, 1.5) for name in "acd"}
+    admission = admit(honest | {"b": normed(mean, variance)}, model=rules)
+    assert list(admission.admitted) == ["a", "c", "d"]
+    # Of two channels: sqrt(2 * (0.25 + 1.5)) = 1.87083
+    assert "its running statistics of 'n' have scale" in admission.refused["b"]
+    assert "server.statistics-multiple (10) times" in admission.refused["b"]
+    assert "1.87083" in admission.refused["b"]
+    assert admission.farthest == "a"
+
+
+def test_a_dead_channel_and_one_that_is_alive_beside_it_are_honest() -> None:
+    # Behind a ReLU a channel may be 0 for all examples of a client: its variance decays to 0.
+    rules = ModelRules(packed(NORMED), {"weight"}, statistics_multiple=10.0)
+    replies = {"a": normed(0, 0), "b": normed(0.5, 1), "c": normed(1, 4), "d": normed(0, 1e-30)}
+    assert admit(replies, model=rules).refused == {}
+
+
+def test_of_replies_that_are_all_the_model_as_it_was_one_that_moved_is_not_refused() -> None:
+    rules = ModelRules(packed(MODEL), {"weight"}, norm_multiple=10.0)
+    replies = {"a": good(), "b": with_arrays(**MOVED), "c": good(), "d": good()}
+    admission = admit(replies, model=rules)
+    assert admission.refused == {}
+    assert admission.farthest == "b"
 
 
 class TestEncodedReplies:

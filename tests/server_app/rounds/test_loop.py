@@ -52,7 +52,12 @@ def build(fake: FakeClock, tmp_path: Path) -> Build:
         test_set: ExampleSet | None = None,
         **overrides: Any,
     ) -> Federation:
-        base = {"server.min-clients": len(configs), "num-rounds": 2, "experiment": "exp"}
+        base = {
+            "algorithm": "fedavg",
+            "server.min-clients": len(configs),
+            "num-rounds": 2,
+            "experiment": "exp",
+        }
         settings = make_settings(**base | overrides)
         grid = InProcessGrid(toy_client_app(), configs, {}, faults, fake.clock())
         roster = gather(grid, settings, fake.clock())
@@ -105,7 +110,8 @@ def test_the_model_is_the_mean_weighted_by_examples_round_after_round(build: Bui
     first, second = lines_of(federation)
     assert (first["round"], second["round"]) == (1, 2)
     assert first["participants"] == ["a", "b"]
-    assert first["train"] == {"loss": pytest.approx(2.0), "num-examples": 15}
+    assert first["train"]["loss"] == pytest.approx(2.0)
+    assert first["train"]["num-examples"] == 15
     size = sum(len(array.data) for array in before.values())
     assert first["bytes"] == {"sent": 4 * size, "received": 2 * size}  # trained, evaluated
 

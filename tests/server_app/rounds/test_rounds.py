@@ -269,4 +269,4 @@ def test_a_loss_that_is_none_is_left_out_of_the_evaluation(build: Build, loss: f
     assert report.clients is not None
     assert list(report.clients["per-client"]) == ["a"]
     assert report.evaluating is not None
-    assert "a mean cross-entropy is 0 to 3.4e+38" in report.evaluating.refused["b"]
+    assert "3.4e+38" in report.evaluating.refused["b"]
