@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 from torch import Tensor
 
 from client_app.computation import Computation, check_computation
+from client_app.error_replies import always_answered
 from client_app.evaluation import evaluate
 from client_app.local_model import build_local_model, local_model_settings
 from client_app.optimizer import build_optimizer
@@ -30,7 +31,7 @@ from common.schedules import scheduled
 from common.seeding import torch_generator
 from common.wire import decode_model
 
-app = ClientApp()
+app = ClientApp(mods=[always_answered])
 log = logs.install()
 
 _LOCK_SECONDS = 60.0
@@ -53,14 +54,14 @@ def on_query(message: Message, context: Context) -> Message:
     try:
         node = Node.from_config(context.node_config)
         answer[records.CLIENT_NAME] = node.name
+        if node.has_partition:
+            answer[records.CLIENT_PARTITION] = f"{node.partition_id} of {node.num_partitions}"
         settings = parse_settings(context.run_config)
         local_model_settings(settings, node)
         check_computation(settings.train, node.device)
         data = load_client_data(settings, node)
         answer[records.CLIENT_LABELS] = data.label_counts.tolist()
         answer[records.CLIENT_DEVICE] = str(node.device)
-        if not settings.data.is_site_data:
-            answer[records.CLIENT_PARTITION] = f"{node.partition_id} of {node.num_partitions}"
     except (SettingsError, DataError) as error:
         answer[records.CLIENT_ERROR] = str(error)
     return Message(RecordDict({records.CLIENT: answer}), reply_to=message)

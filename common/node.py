@@ -82,7 +82,8 @@ class Node:
     name : str
         ``client-name`` of the node config, else ``client-<partition-id>`` padded with zeros.
     partition_id, num_partitions : int or None
-        The share of a simulated client; ``None`` for a site with data of its own.
+        The share of a data set, as a simulated client has one. A site with data of its own has
+        not both.
     device : torch.device
         ``device`` of the node config or ``MOONFLOWER_DEVICE``, else CUDA where there is one.
     folders : Folders
@@ -97,6 +98,11 @@ class Node:
     device: torch.device
     folders: Folders
     model_name: str = ""
+
+    @property
+    def has_partition(self) -> bool:
+        """Whether its examples are a share of a data set, whatever the data set is."""
+        return self.partition_id is not None and self.num_partitions is not None
 
     @classmethod
     def from_config(cls, node_config: Mapping[str, object]) -> Node:

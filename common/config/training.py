@@ -10,7 +10,7 @@ from common.config.names import is_folder_name
 from common.config.table import Decay, Fraction, NonNegative, Positive, Table, Whole
 
 SITE_SOURCES = ("folder", "npz")
-"""Sources of which every node brings its own examples."""
+"""Sources whose examples are the user's own."""
 
 _IMAGE_SHAPE = r"^([1-9][0-9]{0,3}x[1-9][0-9]{0,3}x[1-9][0-9]{0,3})?$"
 
@@ -20,14 +20,16 @@ class DataSettings(Table):
 
     source: Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "folder", "npz"] = (
         Field(
-            description="Data set. `digits` is built in; `folder` and `npz` read each node's own "
-            "data folder and need no partition."
+            description="Data set. `digits` is built in; `folder` and `npz` are your own, in each "
+            "node's data folder."
         )
     )
     partition: Literal["iid", "dirichlet", "classes-per-client", "fedgen-official"] = Field(
-        description="How a simulation splits the training set: evenly; by Dirichlet(alpha) per "
-        "label with self-balancing (MOON, section 4.1); a fixed number of labels per client; or "
-        "as FedGen's published code does (cap per label, then Dirichlet)."
+        description="How clients with a partition id (all of a simulation) share the training set, "
+        "built in or your own: evenly; by Dirichlet(alpha) per label with self-balancing (MOON, "
+        "section 4.1); a fixed number of labels per client; or as FedGen's published code does "
+        "(cap per label, then Dirichlet). A node without a partition id keeps all of its own data; "
+        "a run that sets this is refused there."
     )
     alpha: Positive = Field(
         description="Dirichlet concentration: the smaller, the less alike the clients."
@@ -43,7 +45,8 @@ class DataSettings(Table):
         "`fedgen-official` it is that code's sampling ratio."
     )
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
-        description="Part of its examples that a client keeps for validation."
+        description="Part of its examples that a client keeps for validation. With a site's own "
+        "data each example stays on its side when others come, and the part holds on average."
     )
     client_test: Literal["validation", "global", "official"] = Field(
         description="Evaluation protocol of the clients: `validation`, each its own validation "
@@ -70,7 +73,7 @@ class DataSettings(Table):
 
     @property
     def is_site_data(self) -> bool:
-        """Whether every node brings its own examples, so that nothing is partitioned."""
+        """Whether the examples are the user's own; a node without a partition holds all of its."""
         return self.source in SITE_SOURCES
 
     @property

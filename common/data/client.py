@@ -19,9 +19,15 @@ from common.data.memory import check_limit
 from common.data.partition_cache import load_partitions
 from common.data.prepared import PreparedSplit, load_split
 from common.data.spec import data_spec
-from common.data.splits import Rows, held_label_rows, stratified_fraction, validation_split
+from common.data.splits import (
+    Rows,
+    held_label_rows,
+    lasting_split,
+    stratified_fraction,
+    validation_split,
+)
 from common.node import Folders, Node
-from common.seeding import numpy_generator
+from common.seeding import derive_seed, numpy_generator
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,8 @@ class ClientData:
 def load_client_data(settings: Settings, node: Node) -> ClientData:
     """Return this client's examples; when asked for, they lie on its device where they fit.
 
+    A node with a partition id holds a share of the data set, whether that is built in or the
+    user's own; one without holds all that is in its folder (``folder`` and ``npz`` only).
     ``data.validation-fraction`` of them is kept from training whatever ``data.client-test`` says;
     the preset of FedGen's code sets it to 0.
 
@@ -76,9 +84,7 @@ def load_client_data(settings: Settings, node: Node) -> ClientData:
     held = shares[own]
     if not len(held):
         raise DataError(_no_examples(data, node))
-    kept, validation = validation_split(
-        held, data.validation_fraction, numpy_generator(settings.seed, "validation", node.name)
-    )
+    kept, validation = _validation(train, held, settings, node)
     spec = data_spec(data)
     counts = np.bincount(train.arrays.y[kept], minlength=spec.num_classes)
     if data.client_test == "validation":
@@ -109,21 +115,34 @@ def load_server_test_set(
     return open_examples(test.arrays, rows, data_spec(settings.data), device)
 
 
+def _validation(
+    train: PreparedSplit, held: Rows, settings: Settings, node: Node
+) -> tuple[Rows, Rows]:
+    """Return ``held`` parted into (training, validation)."""
+    fraction = settings.data.validation_fraction
+    if node.has_partition:
+        generator = numpy_generator(settings.seed, "validation", node.name)
+        return validation_split(held, fraction, generator)
+    # A site's data grow: an example that was trained on must not be validated on later.
+    seed = derive_seed(settings.seed, "validation")
+    return lasting_split(held, np.asarray(train.keys)[held], fraction, seed)
+
+
 def _shares(train: PreparedSplit, settings: Settings, node: Node) -> tuple[list[Rows], int]:
     """Return the rows of all clients and which of them are this client's."""
     data = settings.data
     labels = np.asarray(train.arrays.y)
-    if data.is_site_data:
+    number, total = node.partition_id, node.num_partitions
+    if data.is_site_data and not node.has_partition:
         generator = numpy_generator(settings.seed, "fraction", node.name)
         return [stratified_fraction(labels, data.fraction, generator)], 0
-    number, total = node.partition_id, node.num_partitions
     if number is None or total is None or number >= total:
         raise DataError(
             f"source {data.source!r} is shared among clients, but client {node.name!r} has "
             f"partition-id={number} and num-partitions={total}: a simulation sets both, a "
             "SuperNode takes them from --node-config 'partition-id=0 num-partitions=10' "
             "(partition-id from 0, below num-partitions). For a site's own data use "
-            "data.source='folder' or 'npz'"
+            "data.source='folder' or 'npz', and neither of the two"
         )
     return load_partitions(train, data, total, settings.seed, node.folders), number
 
@@ -149,7 +168,7 @@ def _test_examples(
 
 
 def _no_examples(data: DataSettings, node: Node) -> str:
-    if data.is_site_data:
+    if not node.has_partition:
         return (
             f"client {node.name!r} has no examples: source {data.source!r} in {node.folders.data} "
             "is empty. Add examples, or don't start this client"

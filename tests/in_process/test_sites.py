@@ -15,7 +15,7 @@ from flwr.app import Context, RecordDict
 from client_app.app import app
 from server_app.app import serve
 from server_app.clients.gather import StartError
-from tests.in_process.grid import FakeClock, InProcessGrid
+from tests.in_process.grid import FakeClock, InProcessGrid, run_in_process
 from tests.in_process.sites import SETTINGS, write_images, write_npz
 from tests.settings import make_run_config
 
@@ -162,6 +162,30 @@ def test_with_class_names_missing_folders_are_fine_and_other_names_are_left_out(
     lines = run(sites, fake, **settings)
     assert lines[-1]["participants"] == ["a", "b"]
     assert "none of the classes: nine" in capsys.readouterr().err
+
+
+def test_a_site_with_a_broken_file_whose_name_is_not_utf_8_is_left_out_and_its_name_shown(
+    tmp_path: Path, fake: FakeClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sites = {name: write_images(tmp_path / name, range(10)) for name in ("a", "b", "c")}
+    (sites["c"] / "train" / "digit-7" / os.fsdecode(b"\xfc.png")).touch()
+    lines = run(sites, fake, **{"data.source": "folder"})
+    assert lines[-1]["participants"] == ["a", "b"]
+    assert r"train/digit-7/\xfc.png can't be read as an image" in capsys.readouterr().err
+
+
+def test_in_a_simulation_own_data_are_dealt_out_as_a_built_in_set_is(
+    tmp_path: Path, fake: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOONFLOWER_DATA_DIR", str(write_npz(tmp_path / "data", range(10), 400)))
+    settings = {**SETTINGS, "data.partition": "dirichlet", "data.alpha": 0.1, "experiment": "own"}
+    folder = run_in_process(settings, 4, tmp_path, clock=fake.clock())
+    clients = json.loads((folder / "settings.json").read_text())["clients"]
+    counts = np.array([client["examples-per-label"] for client in clients])
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    # Each of the 400 images is trained on or validated on, by one client.
+    assert counts.sum() + lines[-1]["clients"]["examples"] == 400
+    assert (counts == 0).any(), "with alpha 0.1 some clients lack some labels"
 
 
 def test_a_site_s_own_test_set_is_what_it_evaluates_on(tmp_path: Path, fake: FakeClock) -> None:

@@ -23,7 +23,6 @@ from common.data.sources.base import Identity, Split, identity_of
 from common.data.sources.image_files import counted_suffixes, is_image, list_files, read_image
 from common.data.sources.system_files import is_left_by_a_system
 from common.data.spec import data_spec
-from common.text import escaped
 
 Classes = dict[str, Path | None]
 
@@ -91,11 +90,14 @@ def _say_what_is_left_out(root: Path, classes: Classes, others: list[Path]) -> N
     ignored = sum(list_files(path).ignored for path in classes.values() if path)
     ignored += sum(is_left_by_a_system(name) for name, _ in _named(root))
     if others:
-        left = f"passed over {counted_suffixes(others)} that are no images, as {others[0]}"
-        _LOG.warning("%s", escaped(f"{root}: {left}"))
+        counted = counted_suffixes(others)
+        _LOG.warning("%s: passed over %s that are no images, as %s", root, counted, others[0])
     if ignored:
-        left = f"ignored {ignored} files and folders that a system has left, as .DS_Store or @eaDir"
-        _LOG.warning("%s", escaped(f"{root}: {left}"))
+        _LOG.warning(
+            "%s: ignored %d files and folders that a system has left, as .DS_Store or @eaDir",
+            root,
+            ignored,
+        )
 
 
 def _class_folders(settings: DataSettings, folder: Path, split: Split) -> Classes | None:

@@ -41,6 +41,11 @@ def stored_labels(examples: ExampleSet) -> list[int]:
     return [round(value) // 20 for value in pixels.tolist()]
 
 
+def stored_values(examples: ExampleSet) -> list[int]:
+    """Recover the values that the images of ``write_npz`` are filled with."""
+    return [round(value) for value in ((examples.x[:, 0, 0, 0] * 0.5 + 0.5) * 255).tolist()]
+
+
 def test_a_client_holds_its_partition_less_its_validation_split(
     synthetic_mnist: Folders, make_node: MakeNode
 ) -> None:
@@ -87,8 +92,7 @@ def test_the_seed_chooses_the_validation_split(folders: Folders, make_node: Make
         )
         for seed in (0, 1)
     )
-    assert len(first.evaluation) == len(other.evaluation) == 6
-    assert not torch.equal(first.evaluation.x, other.evaluation.x)
+    assert stored_values(first.evaluation) != stored_values(other.evaluation)
 
 
 def test_the_whole_test_set_can_be_the_evaluation_set(
@@ -117,7 +121,48 @@ def test_held_labels_are_those_of_the_clients_partition(
 def test_a_site_needs_no_partition(folders: Folders, make_node: MakeNode) -> None:
     write_npz(folders, [0, 1, 2] * 10)
     client = load_client_data(site_settings(), make_node(None, None))
-    assert (len(client.train), len(client.evaluation)) == (27, 3)
+    held = stored_values(client.train) + stored_values(client.evaluation)
+    assert sorted(held) == list(range(30))
+
+
+@pytest.mark.parametrize("partition", ["iid", "dirichlet", "classes-per-client"])
+def test_in_a_simulation_a_site_s_own_data_are_shared_among_the_clients(
+    folders: Folders, make_node: MakeNode, partition: str
+) -> None:
+    write_npz(folders, [0, 1, 2] * 60)
+    settings = site_settings(partition=partition)
+    clients = [load_client_data(settings, make_node(number, 4)) for number in range(4)]
+    held = [(stored_values(c.train), stored_values(c.evaluation)) for c in clients]
+    # Every image is in one place: no client validates on what another trains on.
+    assert sorted(value for both in held for side in both for value in side) == list(range(180))
+    assert all(train and tested for train, tested in held)
+
+
+def test_a_share_that_is_not_there_is_refused_for_own_data_too(
+    folders: Folders, make_node: MakeNode
+) -> None:
+    write_npz(folders, [0, 1, 2] * 60)
+    with pytest.raises(DataError, match="partition-id=4 and num-partitions=4"):
+        load_client_data(site_settings(), make_node(4, 4))
+
+
+def test_a_site_that_grows_never_validates_on_what_it_has_trained_on(
+    folders: Folders, make_node: MakeNode
+) -> None:
+    def sides() -> tuple[set[int], set[int]]:
+        client = load_client_data(site_settings(validation_fraction=0.2), make_node(None, None))
+        return set(stored_values(client.train)), set(stored_values(client.evaluation))
+
+    write_npz(folders, [0, 1] * 50)
+    train, tested = sides()
+    # New images come in between: neither the order nor the place of the old ones is kept.
+    values = np.random.default_rng(0).permutation(200).astype(np.uint8)
+    images = values.repeat(30).reshape(-1, 6, 5)
+    np.savez(folders.data / "train.npz", x=images, y=values % 2)
+    grown_train, grown_tested = sides()
+    assert train <= grown_train
+    assert tested <= grown_tested
+    assert (len(train | tested), len(grown_train | grown_tested)) == (100, 200)
 
 
 def test_a_site_takes_a_fraction_of_every_label(folders: Folders, make_node: MakeNode) -> None:
@@ -158,10 +203,10 @@ def test_only_the_examples_that_are_asked_for_are_opened(
     monkeypatch.setattr("common.data.client.open_examples", counted)
     write_npz(folders, [0, 1] * 10)
     client = load_client_data(site_settings(validation_fraction=0.2), make_node(None, None))
-    assert int(client.label_counts.sum()) == 16
+    train = int(client.label_counts.sum())
     assert opened == []
-    assert (len(client.evaluation), opened) == (4, [4])
-    assert (len(client.train), len(client.train), opened) == (16, 16, [4, 16])
+    assert (len(client.evaluation), opened) == (20 - train, [20 - train])
+    assert (len(client.train), len(client.train), opened) == (train, train, [20 - train, train])
 
 
 def test_a_limit_that_is_no_number_is_said_before_any_example_is_opened(

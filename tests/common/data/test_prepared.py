@@ -112,8 +112,33 @@ def swap_header(folder: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"<i8", b"<f8"))
 
 
+def flip_a_bit_of(name: str) -> Any:
+    """Return a damage that no size shows, with the time of change as it was."""
+
+    def flip(folder: Path) -> None:
+        path = folder / f"{name}.npy"
+        before = path.stat()
+        blob = bytearray(path.read_bytes())
+        # Bit 32 of the last label makes 2 of it 4294967298.
+        blob[-4] ^= 1
+        path.write_bytes(blob)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        # As in a new process: this one has read the file before.
+        prepared_module._CHECKED.clear()
+
+    return flip
+
+
 @pytest.mark.parametrize(
-    "damage", [truncate, drop_labels, garble_json, claim_other_shape, swap_header]
+    "damage",
+    [
+        truncate,
+        drop_labels,
+        garble_json,
+        claim_other_shape,
+        swap_header,
+        *(pytest.param(flip_a_bit_of(name), id=f"a bit of {name}") for name in ("x", "y", "keys")),
+    ],
 )
 def test_a_damaged_cache_is_made_anew_with_a_warning(
     folders: Folders, decodings: list[str], damage: Any, caplog: pytest.LogCaptureFixture
@@ -313,4 +338,4 @@ def test_processes_that_start_together_all_get_the_data(folders: Folders) -> Non
         process.communicate(timeout=120)
     assert [process.returncode for process in processes] == [0, 0, 0]
     left = sorted(path.name for path in cache_folder(folders).iterdir())
-    assert left == ["arrays.json", "x.npy", "y.npy"]
+    assert left == ["arrays.json", "keys.npy", "x.npy", "y.npy"]
