@@ -21,7 +21,7 @@ Made from `common/config` and `pyproject.toml` by `moonflower settings-docs`; do
 Every setting is part of the run config: `flwr run . -c 'moon.mu=5 data.source="mnist"'`, or
 `scripts/quickstart -c moon.mu=5 -c data.source=mnist`, or a TOML file such as those in
 `scripts/presets`. Where data, state and results are, the name of a client and its device
-belong to a machine and are no settings: see README.md.
+belong to a machine and are no settings: see [running.md](running.md#machines).
 """
 
 
