@@ -1,4 +1,4 @@
-"""Health check of a container: ``server`` asks the SuperLink, ``node`` the fence and the SuperNode.
+"""Health check of a container: ``server`` asks the SuperLink, ``node`` looks at its heartbeats.
 
 It runs every half minute, so it imports nothing but what comes with Python.
 """
@@ -8,23 +8,27 @@ from __future__ import annotations
 import os
 import ssl
 import sys
+import time
 import urllib.request
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 TIMEOUT = 8.0
+ONLINE_SECONDS = 60.0
+"""Without a heartbeat for so long, the server counts a node as offline; one comes every 20 s."""
 
 
-def answers(address: str) -> str:
-    """Return what is wrong with ``https://address/health``; empty: nothing."""
+def answers(address: str, proxies: dict[str, str] | None) -> str:
+    """Return what is wrong with ``https://address/health``; empty: nothing.
+
+    ``proxies`` are those on the way; None: as the environment says.
+    """
     authority = Path(os.environ.get("MOONFLOWER_BUNDLE") or "/bundle") / "ca.crt"
     url = f"https://{address}/health"
     try:
         context = ssl.create_default_context(cafile=str(authority))
-        # No proxy: the federation's own certificate counts, and no one else's.
         opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+            urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=context)
         )
         with opener.open(url, timeout=TIMEOUT) as reply:
             return "" if reply.status == 200 else f"{url} answers {reply.status}"
@@ -34,22 +38,26 @@ def answers(address: str) -> str:
 
 def server() -> str:
     """Return what is wrong with the SuperLink in this container."""
-    return answers(f"localhost:{os.environ.get('MOONFLOWER_SUPERLINK_PORT') or '8000'}")
+    # No proxy knows this container's loopback.
+    return answers(f"localhost:{os.environ.get('MOONFLOWER_SUPERLINK_PORT') or '8000'}", {})
 
 
 def node() -> str:
-    """Return what is wrong with the SuperNode in this container, or on its way to the fence."""
-    if not any(_is_supernode(folder) for folder in Path("/proc").iterdir()):
-        return "no flower-supernode runs in this container: its log says why"
+    """Return why the SuperNode in this container is not online; its supervisor restarts it."""
+    # As scripts/moonflower/deployment has it: the same sign by which the supervisor goes.
+    file = Path(os.environ.get("MOONFLOWER_STATE_DIR") or "/state") / "flwr" / "heartbeat"
+    try:
+        silent = time.time() - file.stat().st_mtime
+    except OSError:
+        problem = "the server accepted no heartbeat since the SuperNode was started"
+    else:
+        if silent <= ONLINE_SECONDS:
+            return ""
+        problem = f"the server accepted no heartbeat of this node for {silent:.0f} s"
     fence = os.environ.get("MOONFLOWER_SUPERLINK")
-    return answers(fence) if fence else "MOONFLOWER_SUPERLINK is not set: host:port of the fence"
-
-
-def _is_supernode(folder: Path) -> bool:
-    with suppress(OSError):
-        words = (folder / "cmdline").read_bytes().split(b"\0")
-        return any(Path(os.fsdecode(word)).name == "flower-supernode" for word in words[:2])
-    return False
+    if not fence:
+        return f"{problem}. MOONFLOWER_SUPERLINK is not set: host:port of the fence"
+    return f"{problem}. {answers(fence, None) or 'The fence answers: the log says more'}"
 
 
 CHECKS: dict[str, Callable[[], str]] = {"server": server, "node": node}

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import tomli_w
 
 from scripts.moonflower.flwr_answer import answer_in
+from scripts.moonflower.loopback import without_proxy
 from scripts.moonflower.superlink import read_outcome
 
 SUBMIT_SECONDS = 600.0
@@ -59,12 +60,28 @@ class Status:
 
 def _environment() -> dict[str, str]:
     binaries = str(Path(sys.executable).parent)
+    # A relative one would mean another folder where these commands run.
+    home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr").absolute()
     return {
         **os.environ,
         "PATH": os.pathsep.join([binaries, os.environ.get("PATH", os.defpath)]),
+        "FLWR_HOME": str(home),
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONIOENCODING": "utf-8",  # whatever the terminal is: this process reads it
+        **without_proxy(os.environ),
     }
+
+
+def _place(env: Mapping[str, str]) -> Path:
+    """Return Flower's home, as a folder to run in.
+
+    Where a person is, there may be a folder of the connection's name: Flower would take that for
+    the path of an app, as its older versions wanted one.
+    """
+    home = Path(env["FLWR_HOME"])
+    home.mkdir(parents=True, exist_ok=True)
+    return home
 
 
 @dataclass
@@ -136,6 +153,7 @@ class Flower:
             done = subprocess.run(
                 ["flwr", *arguments, "--format", "json"],
                 env=dict(self.env),
+                cwd=_place(self.env),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -170,6 +188,7 @@ class Log:
         self._process = subprocess.Popen(
             self._command,
             env=self._env,
+            cwd=_place(self._env),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -44,9 +44,9 @@ def supernode(
     """Run this machine's SuperNode with the settings of its bundle, and keep it alive.
 
     A server that is not there is waited for, for ever. A node that the server does not let in, as
-    for a minute after a crash, tries again for four minutes (MOONFLOWER_REFUSED_SECONDS). A
-    certificate or key that is wrong ends it, with the reason and exit code 77 (refused) or 78
-    (can't work).
+    for a minute after a crash, tries again for four minutes (MOONFLOWER_REFUSED_SECONDS). One that
+    is offline although its process lives is started again. A certificate or key that is wrong ends
+    it, with the reason and exit code 77 (refused) or 78 (can't work).
     """
     from scripts.moonflower.deployment.errors import DeploymentError
     from scripts.moonflower.deployment.supernode import NodeSettings, run_supernode
@@ -56,6 +56,8 @@ def supernode(
         settings = NodeSettings.read(
             _begin(bundle), os.environ, insecure=insecure, superlink=superlink
         )
+        # The first look at the server goes through the proxy that node.env names, as Flower does.
+        os.environ.update(settings.env)
         raise typer.Exit(run_supernode(settings, say))
     except DeploymentError as error:
         raise fail(error, BAD_CONFIGURATION) from None

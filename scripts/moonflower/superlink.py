@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.moonflower.flwr_answer import answer_in
+from scripts.moonflower.loopback import without_proxy
 from scripts.moonflower.processes import end_with_parent
 
 CONNECTION = "moonflower"
@@ -51,6 +52,8 @@ def environment(scratch: Path, variables: Mapping[str, str]) -> dict[str, str]:
         "TMPDIR": str(scratch),  # torch leaves a cache of its compiler there
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONUNBUFFERED": "1",  # a line of progress is shown when it is printed
+        "PYTHONIOENCODING": "utf-8",  # whatever the terminal is: this process reads it
+        **without_proxy(env),
     }
     return {**env, **variables}
 
@@ -74,6 +77,8 @@ class SuperLink:
         return subprocess.Popen(
             ["flwr", *arguments],
             env=self.env,
+            # It would take a folder of the connection's name, as a clone, for an app.
+            cwd=self.env["FLWR_HOME"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scripts.moonflower.commands import app
+from scripts.moonflower.deployment import supernode_process
 from tests.settings import ROOT
 
 
@@ -83,32 +84,50 @@ def test_a_superlink_that_is_not_there_is_not_healthy(bundles: list[Path]) -> No
     assert "https://localhost:9/health" in said
 
 
-def test_a_node_without_a_supernode_is_not_healthy_even_if_the_fence_answers(
-    bundles: list[Path], port: int, tmp_path: Path
+@pytest.fixture
+def node(bundles: list[Path], port: int, tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a node whose fence answers, with its state in ``tmp_path``."""
+    (tmp_path / "flwr").mkdir()
+    return {
+        "MOONFLOWER_BUNDLE": str(bundles[0]),
+        "MOONFLOWER_SUPERLINK": f"localhost:{port}",
+        "MOONFLOWER_STATE_DIR": str(tmp_path),
+        "no_proxy": "localhost",
+    }
+
+
+def test_a_node_whose_heartbeat_was_just_accepted_is_healthy(
+    node: dict[str, str], tmp_path: Path
 ) -> None:
-    env = {"MOONFLOWER_BUNDLE": str(bundles[0]), "MOONFLOWER_SUPERLINK": f"localhost:{port}"}
-    script = tmp_path / "flower-supernode"
-    script.write_text("import time\ntime.sleep(600)\n")
-    # In a process namespace of its own: other tests' SuperNodes run on this machine.
-    command = [sys.executable, str(ROOT / "docker" / "health.py"), "node"]
-    inside = ["unshare", "--pid", "--fork", "--mount-proc"]
-    if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("a process namespace needs root and unshare")
+    # Where and how the SuperNode's process and the supervisor have it.
+    supernode_process.note(tmp_path / "flwr" / supernode_process.HEARTBEAT)
+    assert check("node", **node) == (0, "healthy\n")
 
-    def run(shell: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*inside, "bash", "-c", shell, "bash", *command],
-            env={"PATH": os.environ["PATH"], **env, "PYTHON": sys.executable, "NODE": str(script)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
 
-    without = run('"$@"')
-    assert (without.returncode, without.stdout.partition(":")[0]) == (
-        1,
-        "no flower-supernode runs in this container",
-    )
-    with_one = run('"$PYTHON" "$NODE" & sleep 0.5; "$@"; code=$?; kill %1; exit $code')
-    assert (with_one.returncode, with_one.stdout) == (0, "healthy\n"), with_one.stderr
+def test_a_node_without_a_heartbeat_is_not_healthy_even_if_the_fence_answers(
+    node: dict[str, str],
+) -> None:
+    code, said = check("node", **node)
+    assert code == 1
+    assert "no heartbeat since the SuperNode was started" in said
+    assert "The fence answers" in said
+
+
+def test_a_node_whose_last_heartbeat_is_old_is_not_healthy_and_the_way_is_looked_at(
+    node: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "flwr" / supernode_process.HEARTBEAT
+    supernode_process.note(file)
+    old = file.stat().st_mtime - 100
+    os.utime(file, (old, old))
+    code, said = check("node", **{**node, "MOONFLOWER_SUPERLINK": "localhost:9"})
+    assert code == 1
+    assert "no heartbeat of this node for 10" in said
+    assert "https://localhost:9/health" in said
+
+
+def test_a_node_goes_through_its_proxy(node: dict[str, str]) -> None:
+    code, said = check("node", **{**node, "no_proxy": "", "MOONFLOWER_SUPERLINK": "fence.test:1"})
+    assert code == 1
+    # Nobody listens at the proxy's port; without it, the name would be unknown.
+    assert "Connection refused" in said

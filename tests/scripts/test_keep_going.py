@@ -68,7 +68,8 @@ class Play:
         program.parent.mkdir()
         program.write_text(f"#!{sys.executable}\n" + FAKE.format(folder=str(folder)))
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        env = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+        path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+        env = {**os.environ, "PATH": path, "FLWR_HOME": str(folder / "home")}
         self.flower = Flower(folder, "here", env=env)
 
     def __call__(

@@ -16,6 +16,7 @@ from typing import Any
 from common.files import write_bytes
 from scripts.moonflower.deployment.errors import SuperLinkError
 from scripts.moonflower.flwr_answer import answer_in
+from scripts.moonflower.loopback import without_proxy
 
 CONNECTION = "moonflower"
 """Its name for ``flwr run . moonflower``."""
@@ -82,6 +83,8 @@ class Connection:
             done = subprocess.run(
                 ["flwr", *arguments, CONNECTION, "--format", "json"],
                 env=flower_environment(os.environ, self.home),
+                # It would take a folder of the connection's name, as a clone, for an app.
+                cwd=self.home,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -113,4 +116,6 @@ def flower_environment(env: Mapping[str, str], home: Path) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONIOENCODING": "utf-8",  # whatever the terminal is: this process reads it
+        **without_proxy(env),
     }

@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from pathlib import Path
 
-from scripts.moonflower.deployment.errors import DeploymentError
-from scripts.moonflower.deployment.supervision import Ending, Verdict
+import httpx
 
-_SECONDS = 15.0
+from scripts.moonflower.deployment.first_message import (
+    NOT_TLS,
+    ask,
+    causes,
+    clock_ahead,
+    clock_is_refused,
+    describe_clock,
+    through,
+)
+from scripts.moonflower.deployment.supervision import Ending, Verdict
 
 # OpenSSL's numbers for why a certificate is not trusted (X509_V_ERR_*).
 _NOT_YET_VALID, _EXPIRED = 9, 10
 _UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
 _WRONG_HOST = (62, 64)
 
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``host:port`` or ``[IPv6]:port``.
-
-    Raises
-    ------
-    DeploymentError
-        It is something else.
-    """
-    host, colon, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise DeploymentError(
-            f"the server's address {address!r} can't be used: give it as host:port, without "
-            "https://, as fl.example.org:9443 or [2001:db8::1]:9443"
-        )
-    return host, int(port)
+_TOO_MANY_REQUESTS = 429
 
 
 def probe(address: str, ca: Path | None) -> Ending | None:
-    """Connect to a server and look at its certificate.
+    """Ask a server for ``/health``, and look at its certificate and its clock.
 
     Flower's SuperNode tells these cases apart in its log only, and only some of them.
 
@@ -55,58 +46,76 @@ def probe(address: str, ca: Path | None) -> Ending | None:
     Raises
     ------
     DeploymentError
-        The address or the CA's certificate can't be used.
+        The address, the CA's certificate or the proxy's address can't be used.
     """
-    host, port = parse_address(address)
-    context = _trusting(ca) if ca else None
+    way = through(address, tls=ca is not None)
     try:
-        with socket.create_connection((host, port), _SECONDS) as plain:
-            if context:
-                context.wrap_socket(plain, server_hostname=host).close()
-    except ssl.SSLCertVerificationError as error:
-        return Ending(Verdict.STOP, _explain(error, address, ca))
-    except ssl.SSLError as error:
-        if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
-            return Ending(
-                Verdict.STOP,
-                f"what answers at {address} does not speak TLS: is that the fence, or a SuperLink "
-                "that was started with --insecure? This node has a certificate and sends nothing "
-                "in plain text",
-            )
-        return Ending(Verdict.RESTART, f"no TLS connection to {address} ({error})")
-    except OSError as error:
-        return Ending(Verdict.RESTART, f"the server {address} can't be reached ({error})")
+        answer = ask(address, ca)
+    except httpx.TransportError as error:
+        return _judge_failure(error, address, ca, way)
+    if answer.status >= 500 or answer.status == _TOO_MANY_REQUESTS:
+        return Ending(
+            Verdict.RESTART,
+            f"{address}{way} answers {answer.status}: the fence is there, but the SuperLink behind "
+            "it is not, or both are too busy",
+        )
+    ahead = clock_ahead(answer)
+    if ahead is not None and clock_is_refused(ahead):
+        return Ending(Verdict.RESTART, f"{describe_clock(ahead)}: set both clocks (NTP)")
     return None
 
 
-def _trusting(ca: Path) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=str(ca))
-    except (OSError, ssl.SSLError) as error:
-        raise DeploymentError(
-            f"the certificate of the federation's CA, {ca}, can't be read: {error}"
-        ) from None
+def _judge_failure(error: httpx.TransportError, address: str, ca: Path | None, way: str) -> Ending:
+    for cause in causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return _explain(cause, address, ca)
+        if isinstance(cause, ssl.SSLError) and cause.reason in NOT_TLS:
+            return Ending(
+                Verdict.STOP,
+                f"what answers at {address}{way} does not speak TLS: is that the fence, or a "
+                "SuperLink that was started with --insecure? This node has a certificate and sends "
+                "nothing in plain text",
+            )
+    return Ending(
+        Verdict.RESTART,
+        f"the server {address} can't be reached{way} ({error or type(error).__name__})",
+    )
 
 
-def _explain(error: ssl.SSLCertVerificationError, address: str, ca: Path | None) -> str:
+def _explain(error: ssl.SSLCertVerificationError, address: str, ca: Path | None) -> Ending:
     said = f"({error.verify_message})"
-    if error.verify_code == _EXPIRED:
-        return (
-            f"the certificate of {address} has expired {said}: on the server's side, run "
-            "moonflower provision --rotate server and install the new bundle. If it has not, this "
-            "machine's clock is wrong"
-        )
-    if error.verify_code == _NOT_YET_VALID:
-        return f"the certificate of {address} is not valid yet {said}: set this machine's clock"
+    if error.verify_code in (_EXPIRED, _NOT_YET_VALID):
+        # Clocks get set, and certificates renewed: no person has to come here for that.
+        return Ending(Verdict.RESTART, _explain_dates(error, address, ca))
     if error.verify_code in _WRONG_HOST:
-        return (
+        return Ending(
+            Verdict.STOP,
             f"the certificate of {address} is for other names or addresses {said}: use one of "
             "those in MOONFLOWER_SUPERLINK (node.env), or add this one on the server's side with "
-            "moonflower provision --server and install the new bundle"
+            "moonflower provision --server and install the new bundle",
         )
     if error.verify_code in _UNKNOWN_AUTHORITY:
-        return (
+        return Ending(
+            Verdict.STOP,
             f"the certificate of {address} was signed by another CA than {ca} {said}: either that "
-            "is another server, or this bundle is of another federation. Nothing was sent to it"
+            "is another server, or this bundle is of another federation. Nothing was sent to it",
         )
-    return f"the certificate of {address} can't be trusted {said}"
+    return Ending(Verdict.STOP, f"the certificate of {address} can't be trusted {said}")
+
+
+def _explain_dates(error: ssl.SSLCertVerificationError, address: str, ca: Path | None) -> str:
+    """Say whose fault it is that a certificate is not valid now: its own, or of the clock here."""
+    try:
+        ahead = clock_ahead(ask(address, ca, ignore_dates=True))
+    except httpx.TransportError:
+        ahead = None
+    state = "has expired" if error.verify_code == _EXPIRED else "is not valid yet"
+    said = f"the certificate of {address} {state} ({error.verify_message})"
+    if ahead is not None and clock_is_refused(ahead):
+        return f"{said}, because {describe_clock(ahead)}: set this machine's clock (NTP)"
+    if error.verify_code == _EXPIRED and ahead is not None:
+        return (
+            f"{said}, and this machine's clock is right: on the server's side, run moonflower "
+            "provision --rotate server and install the new bundle"
+        )
+    return f"{said}: set this machine's clock, or the server's, where the certificate was made"

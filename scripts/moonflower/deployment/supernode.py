@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
+import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,7 +18,10 @@ from common.config import SettingsError, check_name
 from scripts.moonflower.deployment.connection import flower_environment
 from scripts.moonflower.deployment.environment_file import NODE_FILE, with_environment
 from scripts.moonflower.deployment.errors import DeploymentError
-from scripts.moonflower.deployment.probe import parse_address, probe
+from scripts.moonflower.deployment.first_message import AHEAD, BEHIND, parse_address
+from scripts.moonflower.deployment.online import LOOK_SECONDS, Watch, modified
+from scripts.moonflower.deployment.probe import probe
+from scripts.moonflower.deployment.supernode_process import GAVE_UP, HEARTBEAT, PROGRAM
 from scripts.moonflower.deployment.supervision import (
     NO_PERMISSION,
     Ending,
@@ -32,6 +37,7 @@ INSECURE = (
 
 _EXIT_CODE = re.compile(r"Exit Code: (\d+)")
 _FLOWER_ERROR = re.compile(r"\[code: (\d+)\] ?(.*)")
+_GAVE_UP = re.compile(re.escape(GAVE_UP) + "(.*)")
 _NOT_ACTIVATED = "2004"
 # Flower's exit codes after which the same start ends the same way.
 _PERMANENT = {302, 303, 304, 600, 602, 603, 604, 605, 606}
@@ -103,7 +109,7 @@ class NodeSettings:
 
     def command(self) -> Sequence[str]:
         """Return the command line; the port of its own interface is a free one of loopback."""
-        command = ["flower-supernode", "--superlink", self.superlink]
+        command = [sys.executable, str(PROGRAM), "--superlink", self.superlink]
         command += ["--host", "127.0.0.1", "--port", str(_free_port())]
         command += ["--node-config", f"client-name={json.dumps(self.name)}"]
         if self.ca and self.key:
@@ -141,8 +147,29 @@ def run_supernode(
         judge,
         say,
         before=lambda: probe(settings.superlink, settings.ca),
+        after=lambda ended: watch(settings, ended),
         patience=patience,
     ).run()
+
+
+def watch(settings: NodeSettings, ended: threading.Event) -> Ending | None:
+    """Look at a running SuperNode until it ends, or is offline although its server answers."""
+
+    def server_answers() -> bool:
+        try:
+            return probe(settings.superlink, settings.ca) is None
+        except DeploymentError:  # a bundle that is being replaced
+            return False
+
+    seen = Watch(lambda: modified(settings.home / HEARTBEAT), server_answers)
+    while not ended.wait(LOOK_SECONDS):
+        if seen.offline():
+            return Ending(
+                Verdict.RESTART,
+                f"the server accepted no heartbeat of this node for {seen.silence:.0f} s, although "
+                "it answers",
+            )
+    return None
 
 
 def judge(code: int, printed: str) -> Ending:
@@ -175,15 +202,22 @@ def judge(code: int, printed: str) -> Ending:
         )
     if number in _PERMANENT:
         return Ending(Verdict.STOP, f"flower-supernode can't start: {detail}")
+    return Ending(Verdict.RESTART, _why_ended(code, printed, number, detail))
+
+
+def _why_ended(code: int, printed: str, number: int, detail: str) -> str:
+    """Say why a ``flower-supernode`` that is to be started again has ended."""
+    gave_up = _GAVE_UP.findall(printed)
+    if gave_up:
+        return f"the node was no longer online: {gave_up[-1]}"
     if code == 0:
-        return Ending(
-            Verdict.RESTART,
-            "flower-supernode ended by itself: the server no longer accepts its signature (is the "
-            "key revoked, or do the clocks differ by more than five minutes?), or somebody "
-            "stopped it",
+        return (
+            "flower-supernode ended by itself: the server does not accept its signature (is the "
+            f"key revoked, or do the clocks differ, this one's more than {AHEAD:.0f} s ahead or "
+            f"{BEHIND:.0f} s behind?), or somebody stopped it"
         )
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {number or code}"
-    return Ending(Verdict.RESTART, f"flower-supernode {how}" + (f": {detail}" if detail else ""))
+    return f"flower-supernode {how}" + (f": {detail}" if detail else "")
 
 
 def _detail(printed: str) -> str:

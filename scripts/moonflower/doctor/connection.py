@@ -2,133 +2,127 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import socket
 import ssl
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
+from contextlib import suppress
 from pathlib import Path
 
+import httpx
 from cryptography import x509
 
 from scripts.moonflower.deployment.errors import DeploymentError
-from scripts.moonflower.deployment.probe import parse_address
+from scripts.moonflower.deployment.first_message import (
+    AHEAD,
+    BEHIND,
+    NOT_TLS,
+    Answer,
+    ask,
+    causes,
+    clock_ahead,
+    clock_is_refused,
+    describe_clock,
+    parse_address,
+    through,
+)
 from scripts.moonflower.doctor.bundle import CA_CERTIFICATE, CLIENT_NAME, SUPERLINK, Bundle
 from scripts.moonflower.doctor.certificates import check_dates, names_of
 from scripts.moonflower.doctor.findings import Finding, failed, ok, warning
 from scripts.moonflower.doctor.ports import command_of
 
-SECONDS = 10.0
-AHEAD, BEHIND = 5.0, 300.0
-"""A SuperLink of flwr 1.42 refuses a node whose clock differs from its own by more seconds."""
-
 _RENEW = "ask whoever runs the server: moonflower provision --rotate server"
-
-
-@dataclass(frozen=True)
-class _Answer:
-    status: int
-    date: str
-    certificate: x509.Certificate | None
-    asked: float
-    answered: float
+_SET_CLOCKS = "set both clocks (NTP: chrony or systemd-timesyncd)"
+_PROXY = "HTTPS_PROXY, NO_PROXY (node.env or the environment)"
 
 
 def check_connection(bundle: Bundle) -> Iterator[Finding]:
     """Ask the fence for ``/health`` as the SuperNode would reach it; the node's key is not used."""
     address = bundle.settings.get(SUPERLINK, "")
     try:
-        host, port = parse_address(address)
+        host, _ = parse_address(address)
     except DeploymentError as error:
         yield failed("server address", str(error), f"set {SUPERLINK} to the fence's")
         return
     ca = bundle.file(CA_CERTIFICATE)
     try:
-        context = ssl.create_default_context(cafile=str(ca))
+        ssl.create_default_context(cafile=str(ca))
     except OSError as error:  # TLS errors are among them
         found = f"no server was asked, since {ca} can't be used: {error}"
         yield failed("TLS", found, "copy the bundle again")
         return
+    way = through(address, tls=True)
     try:
-        answer = _ask(host, port, context)
-    except ssl.SSLCertVerificationError as error:
-        yield _refused(host, error, _presented(host, port))
-        return
-    except ssl.SSLError as error:
-        found = f"{address} answers, but not with TLS 1.2 or newer: {error.reason or error}"
-        yield failed("TLS", found, "check that this is the port of the fence, not another's")
-        return
-    except socket.gaierror as error:
-        found = f"the name {host} is unknown here: {error.strerror}"
-        yield failed("server address", found, "mend DNS, or add it to /etc/hosts")
-        return
-    except (OSError, http.client.HTTPException) as error:
-        found = f"{address} can't be reached: {error or type(error).__name__}"
-        remedy = "check that the fence runs, and firewalls between here and there"
-        yield failed("server address", found, remedy)
-        return
-    yield from _judge(address, answer)
+        answer = ask(address, ca)
+    except DeploymentError as error:
+        yield failed("proxy", str(error), f"mend {_PROXY}")
+    except httpx.TransportError as error:
+        yield from _explain(error, address, host, ca, way)
+    else:
+        yield from _judge(address, answer, way)
 
 
-def _judge(address: str, answer: _Answer) -> Iterator[Finding]:
+def _explain(
+    error: httpx.TransportError, address: str, host: str, ca: Path, way: str
+) -> Iterator[Finding]:
+    """Say why there was no answer."""
+    for cause in causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            yield _refused(host, cause, None if way else _presented(address))
+            yield from _clock_beside_refused_dates(address, ca)
+            return
+        if isinstance(cause, ssl.SSLError) and cause.reason in NOT_TLS:
+            found = f"{address} answers{way}, but not with TLS 1.2 or newer: {cause.reason}"
+            yield failed("TLS", found, "check that this is the port of the fence, not another's")
+            return
+        if isinstance(cause, socket.gaierror) and not way:
+            found = f"the name {host} is unknown here: {cause.strerror}"
+            remedy = f"mend DNS, add it to /etc/hosts, or name the proxy that knows it in {_PROXY}"
+            yield failed("server address", found, remedy)
+            return
+    found = f"{address} can't be reached{way}: {error or type(error).__name__}"
+    remedy = "check that the fence runs, and firewalls between here and there"
+    if way:
+        remedy += f". If the proxy is not meant for it, set {_PROXY}; it must allow CONNECT"
+    yield failed("server address", found, remedy)
+
+
+def _judge(address: str, answer: Answer, way: str) -> Iterator[Finding]:
     yield ok("TLS", f"{address} is who the bundle's CA says")
     if answer.certificate is not None:
         yield check_dates("server certificate", answer.certificate, _RENEW)
     if answer.status == 200:
-        yield ok("first message", "the SuperLink answers through the fence")
+        yield ok("first message", f"the SuperLink answers through the fence{way}")
     else:
-        found = f"GET /health at {address} was answered with {answer.status}"
+        found = f"GET /health at {address}{way} was answered with {answer.status}"
         remedy = "start the SuperLink" if answer.status >= 500 else "check that this is the fence"
         yield failed("first message", found, f"{remedy}; `moonflower doctor server` says more")
     yield _check_clock(answer)
 
 
-def _check_clock(answer: _Answer) -> Finding:
-    try:
-        theirs = parsedate_to_datetime(answer.date).timestamp()
-    except (ValueError, TypeError):
+def _check_clock(answer: Answer) -> Finding:
+    ahead = clock_ahead(answer)
+    if ahead is None:
         found = "not compared: the server's answer has no date"
         return warning("clock", found, "check that the address is the fence's")
-    # The date was true at some moment between question and answer, and its second had begun then.
-    ahead = answer.asked - (theirs + 1)
-    behind = theirs - answer.answered
-    if ahead > AHEAD or behind > BEHIND:
-        found = f"{_skew(ahead, behind)} the server's: the SuperLink will refuse this node"
-        return failed("clock", found, "set both clocks (NTP: chrony or systemd-timesyncd)")
-    if max(ahead, behind) > 1:
-        found = f"{_skew(ahead, behind)} the server's; allowed are {AHEAD:g} ahead"
-        return warning("clock", found, "set both clocks (NTP: chrony or systemd-timesyncd)")
-    return ok("clock", "agrees with the server's to about a second")
+    if clock_is_refused(ahead):
+        return failed("clock", describe_clock(ahead), _SET_CLOCKS)
+    if abs(ahead) > 1:
+        return warning("clock", describe_clock(ahead), _SET_CLOCKS)
+    found = "agrees with the server's to about a second"
+    return ok("clock", f"{found}; allowed are {AHEAD:.0f} s ahead and {BEHIND:.0f} s behind")
 
 
-def _skew(ahead: float, behind: float) -> str:
-    if ahead > behind:
-        return f"this machine's is at least {ahead:.0f} s ahead of"
-    return f"this machine's is at least {behind:.0f} s behind"
+def _clock_beside_refused_dates(address: str, ca: Path) -> Iterator[Finding]:
+    """Compare clocks with a server of the right CA whose certificate is not valid now."""
+    with suppress(httpx.TransportError):  # it is refused for another reason, which was said
+        yield _check_clock(ask(address, ca, ignore_dates=True))
 
 
-def _ask(host: str, port: int, context: ssl.SSLContext) -> _Answer:
-    connection = http.client.HTTPSConnection(host, port, timeout=SECONDS, context=context)
-    try:
-        connection.connect()
-        shown = connection.sock.getpeercert(binary_form=True)
-        asked = time.time()
-        connection.request("GET", "/health")
-        reply = connection.getresponse()
-        reply.read()
-        certificate = x509.load_der_x509_certificate(shown) if shown else None
-        return _Answer(reply.status, reply.headers.get("Date", ""), certificate, asked, time.time())
-    finally:
-        connection.close()
-
-
-def _presented(host: str, port: int) -> x509.Certificate | None:
+def _presented(address: str) -> x509.Certificate | None:
     """Return the certificate that was refused: only to say what it names and when it ended."""
     try:
-        pem = ssl.get_server_certificate((host, port), timeout=SECONDS)
+        pem = ssl.get_server_certificate(parse_address(address), timeout=10.0)
         return x509.load_pem_x509_certificate(pem.encode())
     except (OSError, ValueError):
         return None

@@ -27,7 +27,8 @@ def node(made: Path) -> Path:
 
 def test_a_node_is_started_with_tls_and_its_key_and_an_interface_on_loopback(node: Path) -> None:
     command = list(_read(node, EMPTY).command())
-    pairs = dict(zip(command[1::2], command[2::2], strict=True))
+    assert Path(command[1]).name == "flower-supernode"
+    pairs = dict(zip(command[2::2], command[3::2], strict=True))
     assert pairs.pop("--port").isdecimal()
     assert pairs == {
         "--superlink": "fl.example.org:9443",
