@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.deployment.federation import Deployment
 from tests.deployment.sites import write_sites
+from tests.real.deployment import Deployment
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

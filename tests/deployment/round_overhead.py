@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.deployment.federation import Deployment
 from tests.deployment.sites import SETTINGS, write_sites
-from tests.failures.federation import Run
+from tests.real.deployment import Deployment
+from tests.settings import ROOT
 
 PLAIN = Path(__file__).parent / "plain_app"
 
@@ -48,7 +48,7 @@ class Rounds:
 
 def plain(deployment: Deployment) -> Rounds:
     """Run the plain app."""
-    run = deployment.submit({"experiment": "plain"}, app=PLAIN)
+    run = deployment.submit_other(PLAIN)
     run.wait()
     (line,) = [each for each in run.log.splitlines() if "ROUNDS " in each]
     return Rounds("plain Flower", **json.loads(line.split("ROUNDS ")[1]))
@@ -63,7 +63,7 @@ def moonflower(deployment: Deployment, algorithm: str, rounds: int) -> Rounds:
         "server.fraction-evaluate": 1.0,
         "experiment": f"overhead-{algorithm}".replace("+", "-"),
     }
-    run: Run = deployment.submit(settings)
+    run = deployment.submit(ROOT, settings)
     run.wait()
     lines = run.lines()
     return Rounds(

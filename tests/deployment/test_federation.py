@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from tests.deployment.federation import Deployment
 from tests.deployment.sites import SETTINGS
-from tests.failures.reference import differences, reference
+from tests.in_process.reference import differences, reference
+from tests.real.deployment import Deployment
+from tests.settings import ROOT
 
 BACK_WITHIN = 120.0
 """Seconds after which a killed node takes part again."""
@@ -17,7 +18,7 @@ def test_a_deployment_gives_the_bits_of_the_same_run_in_one_process(
     deployment: Deployment, sites: dict[str, Path], tmp_path: Path
 ) -> None:
     settings = {**SETTINGS, "experiment": "sites"}
-    run = deployment.submit(settings)
+    run = deployment.submit(ROOT, settings)
     run.wait()
     nodes = [
         {"client-name": name, "data-dir": str(folder), "device": "cpu"}
@@ -37,6 +38,6 @@ def test_a_node_killed_with_9_comes_back_by_itself_and_takes_part(
     seconds = deployment.wait_for_activations(before + 1)
     assert "flower-supernode was killed by signal 9; trying again in" in node.printed()
     assert seconds < BACK_WITHIN
-    run = deployment.submit({**SETTINGS, "num-rounds": 1, "experiment": "after-kill"})
+    run = deployment.submit(ROOT, {**SETTINGS, "num-rounds": 1, "experiment": "after-kill"})
     run.wait()
     assert [sorted(line["participants"]) for line in run.lines()] == [sorted(sites)]

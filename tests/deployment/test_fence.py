@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from scripts.moonflower.deployment.authority import Authority, certificate_pem, private_pem
-from tests.deployment.federation import Deployment
 from tests.deployment.tricks import answers, ask, request
+from tests.real.deployment import Deployment
 
 
 @pytest.fixture

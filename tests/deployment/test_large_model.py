@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.deployment.federation import Deployment
 from tests.deployment.sites import SETTINGS
+from tests.real.deployment import Deployment
+from tests.settings import ROOT
 
 
 @pytest.mark.long
@@ -27,7 +28,7 @@ def test_a_resnet50_goes_both_ways(
         "server.min-replies": 1,
         "experiment": "resnet50",
     }
-    run = deployment.submit(settings)
+    run = deployment.submit(ROOT, settings)
     record_property("seconds", run.wait())
     line = run.lines()[0]
     # One, or all three if that one was too busy and the round was tried again.

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.deployment.federation import Deployment
-from tests.deployment.namespaces import Machine, Network
 from tests.deployment.sites import SETTINGS
-from tests.failures.federation import Run
+from tests.real.deployment import Deployment
+from tests.real.namespaces import Machine, Network
+from tests.real.run import Run
 from tests.settings import ROOT
 
 pytestmark = pytest.mark.long
@@ -64,7 +64,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory, sites: dict[str, Path]) -> I
             "server.min-replies": len(NODES),
             "experiment": "namespaces",
         }
-        run = deployment.submit(settings, server.prefix)
+        run = deployment.submit(ROOT, settings, server.prefix)
         run.wait()
         yield Scene(deployment, server, machines, run)
     finally:

@@ -16,9 +16,8 @@ from scripts.moonflower.deployment.authority import (
     new_node_key,
     private_pem,
 )
-from tests.deployment.federation import Deployment
-from tests.failures.federation import free_port
-from tests.failures.processes import Group
+from tests.real.deployment import Deployment
+from tests.real.processes import Group, free_port
 
 BAD_CONFIGURATION, NO_PERMISSION = 78, 77
 SHORT = {"MOONFLOWER_REFUSED_SECONDS": "1"}
@@ -48,7 +47,6 @@ def _end(deployment: Deployment, bundle: Path, *arguments: str, **settings: str)
         group.kill()
 
 
-@pytest.mark.long
 def test_no_key(deployment: Deployment) -> None:
     bundle = _copy(deployment, "no-key")
     (bundle / "node.key").unlink()
@@ -58,7 +56,6 @@ def test_no_key(deployment: Deployment) -> None:
     assert "is missing" in words
 
 
-@pytest.mark.long
 def test_no_key_and_no_supervisor(deployment: Deployment) -> None:
     command = ["flower-supernode", "--superlink", f"localhost:{deployment.port}"]
     command += ["--root-certificates", str(deployment.server / "ca.crt")]
@@ -80,7 +77,6 @@ def test_an_unregistered_key(deployment: Deployment) -> None:
     assert "the key is not registered or was revoked there" in words
 
 
-@pytest.mark.long
 def test_a_key_copied_to_a_second_machine_while_the_first_is_online(
     deployment: Deployment,
 ) -> None:
@@ -112,7 +108,6 @@ def test_a_key_that_is_revoked_while_its_node_is_online(deployment: Deployment) 
         guest.kill()
 
 
-@pytest.mark.long
 def test_plain_text(deployment: Deployment) -> None:
     bundle = _copy(deployment, "plain")
     code, words = _end(deployment, bundle, "--insecure")
@@ -121,7 +116,6 @@ def test_plain_text(deployment: Deployment) -> None:
     assert "it speaks TLS, and this node was started with --insecure" in words
 
 
-@pytest.mark.long
 def test_a_certificate_of_another_ca(deployment: Deployment, tmp_path: Path) -> None:
     bundle = _copy(deployment, "other-ca")
     Authority.open(tmp_path, 10)
@@ -131,7 +125,6 @@ def test_a_certificate_of_another_ca(deployment: Deployment, tmp_path: Path) -> 
     assert "was signed by another CA than" in words
 
 
-@pytest.mark.long
 def test_a_wrong_host_name(deployment: Deployment) -> None:
     bundle = _copy(deployment, "wrong-host")
     code, words = _end(deployment, bundle, "--superlink", f"127.0.0.2:{deployment.port}")
@@ -154,7 +147,6 @@ def expired(deployment: Deployment) -> tuple[bytes, bytes]:
     return private_pem(key), certificate_pem(certificate)
 
 
-@pytest.mark.long
 def test_an_expired_certificate(deployment: Deployment, expired: tuple[bytes, bytes]) -> None:
     bundle = _copy(deployment, "expired")
     with deployment.second_fence("expired", pair=expired) as port:

@@ -9,16 +9,20 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from tests.failures.federation import Federation
-from tests.failures.reference import CLIENTS, SETTINGS, reference
+from tests.in_process.reference import CLIENTS, SETTINGS, reference
+from tests.real.loopback import Loopback
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark those with processes slow, for one worker; skip them where no mark finds these."""
     for item in items:
-        if {"federation", "make_federation"} & set(getattr(item, "fixturenames", ())):
+        if "tests/failures" not in item.path.as_posix():
+            continue
+        used = {"federation", "make_federation"} & set(getattr(item, "fixturenames", ()))
+        if used:
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.xdist_group("failures"))
+            # The shared one on one worker; of the others, one at a time.
+            item.add_marker(pytest.mark.xdist_group(f"failures-{min(used)}"))
             if sys.platform != "linux":
                 item.add_marker(pytest.mark.skip(reason="finds processes by /proc: Linux only"))
 
@@ -31,9 +35,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
 
 
 @pytest.fixture(scope="session")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     """A SuperLink and two SuperNodes, for tests that leave them alive."""
-    shared = Federation(tmp_path_factory.mktemp("federation"), CLIENTS)
+    shared = Loopback(tmp_path_factory.mktemp("federation"), CLIENTS)
     try:
         shared.start()
         yield shared
@@ -42,12 +46,12 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 
 
 @pytest.fixture
-def make_federation(tmp_path: Path) -> Iterator[Callable[..., Federation]]:
+def make_federation(tmp_path: Path) -> Iterator[Callable[..., Loopback]]:
     """Return a function that makes a federation for this test alone; nothing is started yet."""
-    made: list[Federation] = []
+    made: list[Loopback] = []
 
-    def make(clients: int = CLIENTS, host: str = "127.0.0.1") -> Federation:
-        made.append(Federation(tmp_path / f"federation-{len(made)}", clients, host))
+    def make(clients: int = CLIENTS, host: str = "127.0.0.1") -> Loopback:
+        made.append(Loopback(tmp_path / f"federation-{len(made)}", clients, host))
         return made[-1]
 
     try:

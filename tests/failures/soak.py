@@ -19,11 +19,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tests.failures.app_copy import AppCopy, make_app
-from tests.failures.federation import Federation, Run
-from tests.failures.measurements import disk_mb, memory_mb, open_files
-from tests.failures.processes import wait_until
-from tests.failures.reference import SETTINGS
+from tests.in_process.reference import SETTINGS
+from tests.real.app_copy import AppCopy, make_app
+from tests.real.loopback import Loopback
+from tests.real.measurements import disk_mb, memory_mb, open_files
+from tests.real.processes import wait_until
+from tests.real.run import Run
 
 STUCK = 900.0
 """Seconds without a new round after which the soak gives up."""
@@ -79,7 +80,7 @@ class Soak:
     """One soak; :meth:`run` yields a row per round."""
 
     def __init__(self, folder: Path, clients: int, rounds: int, seed: int) -> None:
-        self.federation = Federation(folder, clients)
+        self.federation = Loopback(folder, clients)
         self.settings: dict[str, Any] = {
             **SETTINGS,
             "experiment": "soak",

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from tests.failures.app_copy import AppCopy, Fault, make_app
-from tests.failures.federation import Federation
-from tests.failures.reference import SETTINGS, differences
+from tests.in_process.reference import SETTINGS, differences
+from tests.real.app_copy import AppCopy, Fault, make_app
+from tests.real.loopback import Loopback
 
 EXPERIMENT = "damaged"
 
 
 @pytest.fixture(scope="module")
-def interrupted(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> AppCopy:
+def interrupted(federation: Loopback, tmp_path_factory: pytest.TempPathFactory) -> AppCopy:
     """A run that ended in round 3; its results and the clients' states are kept aside."""
     app = make_app(tmp_path_factory.mktemp("app"), [Fault("sending", "server", 3, "kill")])
     run = federation.submit(app.folder, {**SETTINGS, "experiment": EXPERIMENT})
@@ -27,7 +27,7 @@ def interrupted(federation: Federation, tmp_path_factory: pytest.TempPathFactory
     return app
 
 
-def _folders(federation: Federation, app: AppCopy) -> list[tuple[Path, Path]]:
+def _folders(federation: Loopback, app: AppCopy) -> list[tuple[Path, Path]]:
     """Return where the run's files are kept aside, and where they belong."""
     aside = app.folder.parent / "aside"
     states = [federation.state(index) for index in range(federation.clients)]
@@ -59,7 +59,7 @@ def _largest(checkpoint: Path) -> Path:
     ],
 )
 def test_a_damaged_newest_checkpoint_costs_one_more_round(
-    federation: Federation,
+    federation: Loopback,
     undisturbed: dict[str, Tensor],
     interrupted: AppCopy,
     damage: Callable[[Path], None],

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from tests.failures.app_copy import Fault, make_app
-from tests.failures.federation import Federation
-from tests.failures.reference import SETTINGS, differences, reference
 from tests.in_process.grid import Fault as ReplyFault
 from tests.in_process.grid import never
+from tests.in_process.reference import SETTINGS, differences, reference
+from tests.real.app_copy import Fault, make_app
+from tests.real.loopback import Loopback
 
 
 @pytest.mark.parametrize("point", ["training", pytest.param("writing", marks=pytest.mark.long)])
 def test_a_client_app_killed_once_costs_no_more_than_trying_the_round_again(
-    federation: Federation,
+    federation: Loopback,
     undisturbed: dict[str, Tensor],
     tmp_path: Path,
     point: str,
@@ -38,7 +38,7 @@ def test_a_client_app_killed_once_costs_no_more_than_trying_the_round_again(
 
 @pytest.mark.long
 def test_a_client_app_killed_while_uploading_costs_its_replies_until_its_supernode_is_restarted(
-    make_federation: Callable[..., Federation],
+    make_federation: Callable[..., Loopback],
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from tests.failures.app_copy import Fault, make_app
-from tests.failures.federation import Federation
-from tests.failures.reference import SETTINGS, differences, reference
+from tests.in_process.reference import SETTINGS, differences, reference
+from tests.real.app_copy import Fault, make_app
+from tests.real.loopback import Loopback
 
-MakeFederation = Callable[..., Federation]
+MakeFederation = Callable[..., Loopback]
 FULL = "No space left on device"
 
 

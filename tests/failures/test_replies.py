@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.failures.app_copy import Fault, make_app
-from tests.failures.federation import Federation
-from tests.failures.reference import SETTINGS, differences, reference
 from tests.in_process.grid import Fault as ReplyFault
 from tests.in_process.grid import never
+from tests.in_process.reference import SETTINGS, differences, reference
+from tests.real.app_copy import Fault, make_app
+from tests.real.loopback import Loopback
 
 BAD = "client-0001"
 REASONS = {
@@ -30,7 +30,7 @@ REASONS = {
 
 @pytest.mark.long
 def test_bad_replies_of_every_kind_leave_the_result_to_the_others(
-    federation: Federation, tmp_path: Path
+    federation: Loopback, tmp_path: Path
 ) -> None:
     settings = {
         **SETTINGS,

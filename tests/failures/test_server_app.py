@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from tests.failures.app_copy import Fault, make_app
-from tests.failures.federation import Federation
-from tests.failures.reference import SETTINGS, differences
+from tests.in_process.reference import SETTINGS, differences
+from tests.real.app_copy import Fault, make_app
+from tests.real.loopback import Loopback
 
 PHASES = ["sending", "waiting", "aggregating", "distilling", "naming-checkpoint"]
 
@@ -20,7 +20,7 @@ PHASES = ["sending", "waiting", "aggregating", "distilling", "naming-checkpoint"
     ["writing-checkpoint", *(pytest.param(phase, marks=pytest.mark.long) for phase in PHASES)],
 )
 def test_a_server_app_killed_in_round_2_is_resumed_to_the_same_bits(
-    federation: Federation,
+    federation: Loopback,
     undisturbed: dict[str, Tensor],
     tmp_path: Path,
     phase: str,
@@ -44,7 +44,7 @@ def test_a_server_app_killed_in_round_2_is_resumed_to_the_same_bits(
 
 @pytest.mark.long
 def test_a_run_that_is_kept_going_survives_a_server_app_that_is_killed(
-    federation: Federation,
+    federation: Loopback,
     undisturbed: dict[str, Tensor],
     tmp_path: Path,
     record_property: Callable[[str, object], None],

@@ -6,21 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import safetensors.torch
 from flwr.app import Context, RecordDict
 
 from client_app.app import app
 from server_app.app import serve
-from tests.failures.app_copy import make_app
-from tests.failures.federation import Federation
-from tests.failures.reference import differences
 from tests.in_process.grid import FakeClock, InProcessGrid, task_identity
+from tests.in_process.reference import differences
 from tests.in_process.sites import SETTINGS, write_npz
+from tests.real.app_copy import make_app
+from tests.real.loopback import Loopback
 from tests.settings import make_run_config
 
 
+@pytest.mark.long
 def test_two_sites_train_on_their_own_data_without_the_one_whose_labels_don_t_fit(
-    make_federation: Callable[..., Federation], tmp_path: Path
+    make_federation: Callable[..., Loopback], tmp_path: Path
 ) -> None:
     sites = {name: tmp_path / name for name in ("clinic-a", "clinic-b", "clinic-c")}
     for name, labels in (("clinic-a", range(6)), ("clinic-b", range(4, 10))):
@@ -42,7 +44,7 @@ def test_two_sites_train_on_their_own_data_without_the_one_whose_labels_don_t_fi
         MOONFLOWER_STATE_DIR=str(tmp_path / "clinic-b-state"),
         MOONFLOWER_DEVICE="cpu",
     )
-    federation.wait_for_nodes(3)
+    federation.wait_for_activations(3)
     settings = {**SETTINGS, "server.min-replies": 2, "server.fraction-evaluate": 0.0}
     # One round: what a site remembers between rounds is not different with data of its own.
     settings |= {"server.start-timeout": 240.0, "num-rounds": 1, "experiment": "sites"}

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from torch import Tensor
 
-from tests.failures.app_copy import Fault, make_app
-from tests.failures.federation import Federation
-from tests.failures.processes import SLOW, wait_until
-from tests.failures.reference import SETTINGS, differences
+from tests.in_process.reference import SETTINGS, differences
+from tests.real.app_copy import Fault, make_app
+from tests.real.loopback import Loopback
+from tests.real.processes import SLOW, wait_until
 
 
 def test_a_run_that_is_kept_going_survives_a_superlink_that_is_killed_and_restarted(
-    make_federation: Callable[..., Federation],
+    make_federation: Callable[..., Loopback],
     undisturbed: dict[str, Tensor],
     tmp_path: Path,
     record_property: Callable[[str, object], None],

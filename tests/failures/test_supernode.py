@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from tests.failures.app_copy import Fault, make_app
-from tests.failures.federation import Federation
-from tests.failures.reference import SETTINGS, differences, reference
 from tests.in_process.grid import Fault as ReplyFault
 from tests.in_process.grid import never
+from tests.in_process.reference import SETTINGS, differences, reference
+from tests.real.app_copy import Fault, make_app
+from tests.real.loopback import Loopback
 
-MakeFederation = Callable[..., Federation]
+MakeFederation = Callable[..., Loopback]
 
 
 def test_a_supernode_killed_while_training_and_restarted_costs_no_round(
@@ -112,8 +112,8 @@ def test_a_node_that_holds_back_its_replies_is_reminded_and_costs_no_round(
     federation, app = make_federation(), make_app(tmp_path / "app")
     federation.start_superlink()
     federation.start_node(0)
-    federation.start_node(1, prefix=(sys.executable, "-m", "tests.failures.one_behind"))
-    federation.wait_for_nodes(2)
+    federation.start_node(1, prefix=(sys.executable, "-m", "tests.real.one_behind"))
+    federation.wait_for_activations(2)
     run = federation.submit(app.folder, {**SETTINGS, "experiment": "held-back"})
     record_property("seconds", run.wait_for_round(1))
     run.wait()
@@ -133,7 +133,7 @@ def test_a_node_that_joins_in_the_middle_takes_part_from_the_next_round_on(
     run = federation.submit(app.folder, settings)
     app.wait_for(pause)
     federation.start_node(2)
-    federation.wait_for_nodes(3)
+    federation.wait_for_activations(3)
     app.release(pause)
     run.wait()
     assert [len(line["participants"]) for line in run.lines()] == [2, 3, 3]

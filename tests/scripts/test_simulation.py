@@ -2,65 +2,45 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 
-from scripts.moonflower.processes import adopt_orphans, descendants, end_descendants
-from tests.scripts.interrupts import heed_interrupts
-from tests.settings import ROOT
+from tests.in_process.reference import differences, reference
+from tests.real.command import Command, watched
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("ray"),
     pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc"),
 ]
 
-MAIN = "from scripts.moonflower import main; main()"
-QUICK = ["--rounds", "2", "--clients", "3", "-c", "train.local-epochs=1"]
-
 
 class Runs:
-    """Starts ``moonflower simulate`` with folders of its own."""
+    """``moonflower simulate`` with folders of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, command: Command) -> None:
         self.output = folder / "output"
         self.state = folder / "state"
-        # Not below tmp_path: Ray's sockets need a short path.
-        self.scratch = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
-        self.env = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "1",
-            "TMPDIR": str(self.scratch),
-        }
+        self._command = command
+        self._places = ["--output-dir", str(self.output), "--state-dir", str(self.state)]
 
     def start(self, experiment: str, *arguments: str) -> subprocess.Popen[str]:
         """Start a run of that name."""
-        places = ["--output-dir", str(self.output), "--state-dir", str(self.state)]
-        command = [sys.executable, "-c", MAIN, "simulate", "--experiment", experiment, *places]
-        return subprocess.Popen(
-            [*command, *arguments],
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            preexec_fn=heed_interrupts,  # noqa: PLW1509 (one thread)
+        return self._command.start(
+            "simulate", "--experiment", experiment, *self._places, *arguments
         )
 
     def run(self, experiment: str, *arguments: str) -> tuple[int, str]:
         """Run to the end; return exit code and everything printed."""
-        process = self.start(experiment, *arguments)
-        out, _ = process.communicate(timeout=900)
-        return process.returncode, out
+        return self._command.run("simulate", "--experiment", experiment, *self._places, *arguments)
 
     def rounds(self, experiment: str) -> list[dict[str, Any]]:
         """Return the lines of ``metrics.jsonl``."""
@@ -71,18 +51,9 @@ class Runs:
 @pytest.fixture
 def runs(tmp_path: Path) -> Iterator[Runs]:
     """Give a place for runs; afterwards, fail if one left a process or a folder behind."""
-    adopt_orphans()  # what a run leaves behind becomes a child of this process
-    before = descendants(os.getpid())
-    place = Runs(tmp_path)
-    yield place
-    left = descendants(os.getpid()) - before
-    names = [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in left]
-    ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)
-    if left:
-        end_descendants()
-    assert names == []
-    assert list(place.scratch.iterdir()) == []
-    place.scratch.rmdir()
+    with watched() as command:
+        yield Runs(tmp_path, command)
+        assert list(command.scratch.iterdir()) == []
 
 
 def test_the_quickstart_trains_moon_to_090_and_says_so(runs: Runs) -> None:
@@ -99,33 +70,24 @@ def test_the_quickstart_trains_moon_to_090_and_says_so(runs: Runs) -> None:
     assert len(list((runs.state / "quick").glob("client-*"))) == 10
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fedgen", "moon+fedgen"])
-def test_every_other_algorithm_reaches_085_on_the_digits(runs: Runs, algorithm: str) -> None:
-    code, out = runs.run("other", "--algorithm", algorithm)
+@pytest.mark.parametrize("actors", ["2", pytest.param("1", marks=pytest.mark.long)])
+def test_ray_gives_the_bits_of_the_same_run_in_one_process(
+    runs: Runs, tmp_path: Path, actors: str
+) -> None:
+    settings = {"algorithm": "moon+fedgen", "num-rounds": 2, "train.local-epochs": 1}
+    chosen = ["--algorithm", "moon+fedgen", "--rounds", "2", "-c", "train.local-epochs=1"]
+    code, out = runs.run("bits", "--clients", "3", "--actors", actors, *chosen)
     assert code == 0, out
-    last = runs.rounds("other")[-1]
-    assert last["round"] == 20
-    assert last["global"]["accuracy"] >= 0.85
-    assert algorithm in out
-
-
-def test_one_actor_and_two_give_the_same_bits(runs: Runs) -> None:
-    for actors in ("1", "2"):
-        arguments = ["--algorithm", "moon+fedgen", "--actors", actors, *QUICK]
-        code, out = runs.run(f"actors-{actors}", *arguments)
-        assert code == 0, out
-    one, two = (
-        (runs.output / name / "final" / "model.safetensors").read_bytes()
-        for name in ("actors-1", "actors-2")
-    )
-    assert one == two
+    found = safetensors.torch.load_file(runs.output / "bits" / "final" / "model.safetensors")
+    expected = reference(tmp_path, {**settings, "experiment": "reference"}, clients=3)
+    assert differences(found, expected) == []
 
 
 def test_missing_data_end_the_run_with_the_folder_and_the_switch(
     runs: Runs, tmp_path: Path
 ) -> None:
     empty = tmp_path / "no-data"
-    code, out = runs.run("missing", "-c", "data.source=mnist", "--data-dir", str(empty), *QUICK)
+    code, out = runs.run("missing", "-c", "data.source=mnist", "--data-dir", str(empty))
     assert code == 1
     assert str(empty) in out
     assert "data.download" in out
@@ -134,7 +96,9 @@ def test_missing_data_end_the_run_with_the_folder_and_the_switch(
     assert (runs.output / "missing.log").is_file()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_an_interrupted_run_leaves_nothing_running(runs: Runs, number: signal.Signals) -> None:
     process = runs.start("stopped", "--rounds", "1000", "--clients", "3")
     assert process.stdout is not None

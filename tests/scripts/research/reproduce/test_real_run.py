@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from scripts.moonflower.processes import adopt_orphans, descendants, end_descendants
-from tests.scripts.interrupts import heed_interrupts
-from tests.settings import ROOT
+from tests.real.command import Command, watched
+from tests.real.processes import SLOW, wait_until
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("ray"),
     pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc"),
 ]
 
-MAIN = "from scripts.moonflower import main; main()"
 TABLE = """
 title = "Digits"
 source = "no paper"
@@ -70,32 +65,23 @@ score = "clients"
 
 
 class Reproductions:
-    """Starts ``moonflower reproduce`` with a table of its own."""
+    """``moonflower reproduce`` with a table of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, command: Command) -> None:
         self.output = folder / "out"
-        self.table = folder / "digits.toml"
-        self.table.write_text(TABLE)
-        # Not below tmp_path: Ray's sockets need a short path.
-        self.scratch = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
+        self.command = command
+        self._table = folder / "digits.toml"
+        self._table.write_text(TABLE)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start the table."""
-        command = [sys.executable, "-c", MAIN, "reproduce", str(self.table)]
-        return subprocess.Popen(
-            [*command, "--output", str(self.output), *arguments],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.scratch)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            preexec_fn=heed_interrupts,  # noqa: PLW1509 (one thread)
-        )
+        places = [str(self._table), "--output", str(self.output)]
+        return self.command.start("reproduce", *places, *arguments)
 
     def run(self, *arguments: str) -> tuple[int, str]:
         """Run to the end; return exit code and what was printed."""
-        process = self.start(*arguments)
-        out, _ = process.communicate(timeout=900)
-        return process.returncode, out
+        places = [str(self._table), "--output", str(self.output)]
+        return self.command.run("reproduce", *places, *arguments)
 
     def lines(self, row: str) -> list[dict[str, dict[str, dict[str, float]]]]:
         """Return the whole lines of a row's ``metrics.jsonl``."""
@@ -104,35 +90,15 @@ class Reproductions:
 
     def wait_for_round(self, number: int) -> int:
         """Wait until FedAvg has played so many rounds; return how many it has."""
-        deadline = time.monotonic() + 600
-        while len(self.lines("fedavg")) < number:
-            assert time.monotonic() < deadline, "no round was played"
-            time.sleep(0.1)
+        wait_until(lambda: len(self.lines("fedavg")) >= number, f"round {number}", SLOW)
         return len(self.lines("fedavg"))
-
-
-def left_over(before: set[int], patience: float) -> set[int]:
-    """Return what was started since and is still there after so many seconds at most."""
-    deadline = time.monotonic() + patience
-    while left := descendants(os.getpid()) - before:
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.2)
-    return left
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[Reproductions]:
     """Give a place; afterwards, fail if a process was left behind."""
-    adopt_orphans()  # what is left behind becomes a child of this process
-    before = descendants(os.getpid())
-    place = Reproductions(tmp_path)
-    yield place
-    left = left_over(before, 0.0)
-    ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)
-    if left:
-        end_descendants()
-    assert left == set()
+    with watched() as command:
+        yield Reproductions(tmp_path, command)
 
 
 def test_a_table_is_run_written_and_not_run_again(table: Reproductions) -> None:
@@ -154,22 +120,22 @@ def test_a_table_is_run_written_and_not_run_again(table: Reproductions) -> None:
     assert (table.output / "digits.md").read_text().splitlines()[:20] == text.splitlines()[:20]
 
 
+@pytest.mark.long
 def test_ctrl_c_and_kill_9_lose_at_most_a_round_and_leave_nothing(table: Reproductions) -> None:
     wanted = ["--rounds", "300", "--only", "fedavg"]
-    before = descendants(os.getpid())
     stopped = table.start(*wanted)
     seen = table.wait_for_round(2)
     stopped.send_signal(signal.SIGINT)
     out, _ = stopped.communicate(timeout=300)
     assert stopped.returncode == 130, out
     assert "stopped by SIGINT; the same command goes on" in out
-    assert left_over(before, 0.0) == set()
+    assert table.command.left() == []
 
     killed = table.start(*wanted)
     seen = table.wait_for_round(max(seen, len(table.lines("fedavg"))) + 2)
     killed.kill()
     out, _ = killed.communicate(timeout=300)
-    assert left_over(before, 120.0) == set()
+    assert table.command.left(SLOW) == []
 
     rounds = len(table.lines("fedavg"))
     assert rounds >= seen

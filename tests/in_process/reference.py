@@ -1,7 +1,7 @@
 """The undisturbed run, in this process: on a CPU it gives the bits that a deployment gives.
 
-That it does is a test of its own (test_undisturbed.py); so no test needs a second federation to
-compare with.
+That it does is a test of its own (tests/deployment/test_federation.py, and for Ray
+tests/scripts/test_simulation.py); so no test needs a second federation to compare with.
 """
 
 from __future__ import annotations

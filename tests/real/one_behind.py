@@ -1,7 +1,7 @@
 """A ``flower-supernode`` in the state into which flwr 1.42 gets when a run ends in a bad moment.
 
 It does not wait for the reply to the first message, so that one reply is always left over. Used
-before the command: ``python -m tests.failures.one_behind flower-supernode --insecure ...``.
+before the command: ``python -m tests.real.one_behind flower-supernode --insecure ...``.
 """
 
 from __future__ import annotations

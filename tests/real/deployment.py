@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import shutil
 import signal
 import subprocess
@@ -11,20 +9,15 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import tomli_w
 
 from scripts.moonflower.deployment.connection import CONNECTION
-from tests.failures.federation import Run, free_port
-from tests.failures.processes import SLOW, Group, wait_until
+from tests.real.federation import Federation, Prefix
+from tests.real.processes import SLOW, Group, free_port, wait_until
 from tests.settings import ROOT
 
-Prefix = tuple[str, ...]
 
-
-class Deployment:
-    """Starts what the bundles hold; whatever happens, :meth:`close` ends all of it.
+class Deployment(Federation):
+    """What the bundles hold: server, fence and nodes, with TLS and node keys.
 
     Parameters
     ----------
@@ -39,13 +32,11 @@ class Deployment:
     def __init__(
         self, folder: Path, data: Mapping[str, Path], hosts: Iterable[str] = ("localhost",)
     ) -> None:
-        self.folder, self.data = folder, data
         self.bundles, self.state = folder / "federation", folder / "state"
+        super().__init__(folder, self.state / "output", CONNECTION)
+        self.data = data
         self.port, self.superlink_port = free_port(), free_port()
-        self._groups: list[Group] = []
-        self.superlink = self._group("superlink")
-        self.fence = self._group("fence")
-        self.nodes: dict[str, Group] = {}
+        self.fence = self.group("fence")
         arguments = [f"--server={host}" for host in hosts]
         arguments += [f"--node={name}" for name in data]
         arguments += [f"--port={self.port}", f"--superlink-port={self.superlink_port}"]
@@ -53,10 +44,9 @@ class Deployment:
         for name in data:
             self.configure(name)
 
-    def _group(self, name: str) -> Group:
-        made = Group(f"{name}-{secrets.token_hex(6)}", self.folder / f"{name}.log")
-        self._groups.append(made)
-        return made
+    def flower_home(self) -> Path:
+        """Return the server's folder for Flower."""
+        return self.state / "flwr"
 
     @property
     def server(self) -> Path:
@@ -84,15 +74,8 @@ class Deployment:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a shell in which nothing was set up."""
-        # Compiled modules are kept, as on any other machine: every message starts Python anew.
-        dropped = ("MOONFLOWER_", "FLWR_", "PYTHONDONTWRITEBYTECODE")
-        env = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
-        return env | {
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]]),
-            "MOONFLOWER_VENV": str(Path(sys.executable).parent.parent),
-            "OMP_NUM_THREADS": "1",
-            "NO_PROXY": "*",
-        }
+        venv = {"MOONFLOWER_VENV": str(Path(sys.executable).parent.parent)}
+        return super().environment() | venv
 
     def provision(self, *arguments: str) -> str:
         """Run ``moonflower provision``, and return what it said."""
@@ -133,19 +116,11 @@ class Deployment:
         self, name: str, *arguments: str, prefix: Prefix = (), env: Mapping[str, str] | None = None
     ) -> Group:
         """Start the SuperNode of a node's bundle."""
-        group = self.nodes.get(name) or self._group(f"node-{name}")
-        self.nodes[name] = group
+        if name not in self.nodes:
+            self.nodes[name] = self.group(f"node-{name}")
+        group = self.nodes[name]
         command = [*prefix, str(self.bundle(name) / "start"), *arguments]
         group.start(command, self.environment() | dict(env or {}))
-        return group
-
-    def start_copy(self, name: str, copy: str, **settings: str) -> Group:
-        """Start a copy of a node's bundle with other settings and a state folder of its own."""
-        target = self.folder / "copies" / copy
-        shutil.copytree(self.bundle(name), target)
-        group = self._group(copy)
-        state = {"MOONFLOWER_STATE_DIR": str(self.state / copy)}
-        group.start([str(target / "start")], self.environment() | state | settings)
         return group
 
     @contextmanager
@@ -171,7 +146,7 @@ class Deployment:
         )
         (server / "nginx.conf").write_text(settings)
         run = self.state / f"{name}-fence"
-        group = self._group(f"{name}-fence")
+        group = self.group(f"{name}-fence")
         command = [str(ROOT / "scripts" / "fence"), "--bundle", str(server)]
         group.start(command, self.environment() | {"MOONFLOWER_FENCE_DIR": str(run)})
         pid = run / "nginx.pid"
@@ -181,55 +156,9 @@ class Deployment:
         finally:
             group.kill()
 
-    def activated(self) -> int:
-        """Return how many times a node has come online."""
-        return self.superlink.printed().count("Activated node_id")
-
-    def wait_for_activations(self, number: int) -> float:
-        """Wait until so many times a node has come online."""
-        return wait_until(
-            lambda: self.activated() >= number, f"{number} activations", SLOW, self._dump
-        )
-
-    def wait_for(self, group: Group, text: str, seconds: float = SLOW) -> float:
-        """Wait until a process has said ``text``."""
-        return wait_until(
-            lambda: text in group.printed(), repr(text), seconds, lambda: group.printed()[-3000:]
-        )
-
-    def wait_for_end(self, group: Group, seconds: float = SLOW) -> int:
-        """Wait until a process has ended, and return its exit code."""
-        wait_until(lambda: not group.alive, "the end", seconds, lambda: group.printed()[-3000:])
-        assert group.process is not None
-        return int(group.process.returncode)
-
-    def submit(self, settings: Mapping[str, Any], prefix: Prefix = (), app: Path = ROOT) -> Run:
-        """Start ``flwr run`` on the server; the experiment's name must be among the settings.
-
-        Of another ``app``, only what it prints can be read.
-        """
-        name = str(settings["experiment"])
-        group = self._group(f"run-{name}")
-        toml = self.folder / f"run-{name}.toml"
-        toml.write_text(tomli_w.dumps(dict(settings)), encoding="utf-8")
-        env = self.environment() | {
-            "FLWR_HOME": str(self.state / "flwr"),
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "PYTHONUNBUFFERED": "1",
-        }
-        command = ["flwr", "run", str(app), CONNECTION, "--stream"]
-        # An app refuses settings that it does not have.
-        command += ["-c", str(toml)] if app == ROOT else []
-        group.start([*prefix, *command], env)
-        return Run(group, self.state / "output" / name)
-
-    def _dump(self) -> str:
-        return "\n".join(f"{each.log}:\n{each.printed()[-2000:]}" for each in self._groups)
-
     def close(self) -> None:
         """End everything, as a person would; what is left after that is killed."""
         for group in self._groups:
             if group.alive and group.process is not None:
                 group.process.send_signal(signal.SIGTERM)
-        for group in self._groups:
-            group.kill()
+        super().close()

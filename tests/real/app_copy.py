@@ -7,8 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.failures.processes import SLOW, wait_until
+from tests.real.processes import SLOW, wait_until
 from tests.settings import ROOT
+
+CLIENT_POINTS = ("arriving", "training", "writing", "replying", "uploading")
+SERVER_POINTS = (
+    "sending",
+    "waiting",
+    "aggregating",
+    "distilling",
+    "writing-checkpoint",
+    "naming-checkpoint",
+)
+"""Where faults strike, in the order of a round."""
 
 _PLAN = '''"""Which faults strike: name, point, who, round, action; written by a test."""
 
@@ -26,15 +37,13 @@ class Fault:
     Attributes
     ----------
     point : str
-        On a client ``arriving``, ``training``, ``writing``, ``replying``, ``uploading``; on the
-        server ``sending``, ``waiting``, ``aggregating``, ``distilling``, ``writing-checkpoint``,
-        ``naming-checkpoint``.
+        One of ``CLIENT_POINTS`` or ``SERVER_POINTS``.
     who : str
         A client's name, or ``server``.
     server_round : int
     action : str
-        ``kill``, ``pause``, ``fill``, ``free`` (tests/failures/injected/points.py), or one of
-        ``CHANGES`` (replies.py) with the point ``replying``.
+        ``kill``, ``pause``, ``fill``, ``free`` (tests/real/injected/points.py), or one of
+        ``CHANGES`` (replies.py) with the point ``replying``; anything else only leaves a mark.
     """
 
     point: str

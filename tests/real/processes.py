@@ -7,7 +7,9 @@ is missed (Linux).
 from __future__ import annotations
 
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +20,19 @@ from pathlib import Path
 MARK = "MOONFLOWER_TEST_GROUP"
 SLOW = 900.0
 """Seconds that anything may take on a busy machine before a test gives up."""
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody uses now.
+
+    It is below those that Linux gives to connections (32768 and up), so that no connection takes
+    it while what listens there is away; and drawn, so that tests side by side don't meet.
+    """
+    while True:
+        port = secrets.randbelow(20_000) + 12_000
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until(

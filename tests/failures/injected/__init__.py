@@ -1,4 +1,0 @@
-"""Goes into a copy of the app: the same apps, which die or wait at chosen points.
-
-The product itself has no hooks. ``tests.failures.app_copy`` writes ``plan.py`` next to this file.
-"""
