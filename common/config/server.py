@@ -28,7 +28,10 @@ class ServerSettings(Table):
     min_clients: Annotated[Whole, Field(ge=1)] = Field(
         description="Clients that must be connected before the run begins."
     )
-    start_timeout: Positive = Field(description="Seconds to wait for `min-clients`.")
+    start_timeout: Positive = Field(
+        description="Seconds to wait for `min-clients`, and after the last answer for nodes that "
+        "have not yet said who they are."
+    )
     round_deadline: Positive = Field(description="Seconds after which a round ends regardless.")
     min_replies: Annotated[Whole, Field(ge=1)] = Field(
         description="Usable replies without which a round fails and the run stops."

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
 
 from flwr.serverapp import Grid
 
-from common.config import Settings
-from server_app.clients.query import Answers, Client, query
-from server_app.clients.roster import FIRST_LOOK, REMINDER, SAY_SO_EVERY, Roster
+from common.config import Settings, SettingsError
+from server_app.clients.query import Answers, Client, are_shares, query
+from server_app.clients.roster import (
+    FIRST_LOOK,
+    REMINDER,
+    SAY_SO_EVERY,
+    Roster,
+    with_what_to_do,
+)
 from server_app.exchange.clock import Clock
 from server_app.exchange.exchange import SLOWEST_POLL, Patience, poll_delay
 from server_app.exchange.reminders import Reminders
 from server_app.replies.admission import explain
 
 log = logging.getLogger("moonflower")
+
+
+PARTITION_SETTINGS = frozenset(
+    {
+        "data.partition",
+        "data.alpha",
+        "data.classes-per-client",
+        "data.min-partition-size",
+    }
+)
+"""What is said of how clients share a data set; other settings matter to every client."""
 
 
 class StartError(RuntimeError):
@@ -30,11 +48,14 @@ def gather(grid: Grid, settings: Settings, clock: Clock) -> Roster:
     StartError
         Too few usable nodes within ``server.start-timeout``; a client that can't take part (all of
         them are listed); two clients of one name.
+    SettingsError
+        The run sets how data are partitioned, and no client has a partition.
 
     Notes
     -----
-    Nodes that don't answer at all are only warned of, as long as enough others do. So are sites
-    whose own data can't be used, unless ``server.failure-policy`` is ``stop``: one owner's folder
+    Nodes that don't answer at all are only warned of, as long as enough others do, and waited for
+    no longer than ``server.start-timeout`` after the last answer. Sites whose own data can't be
+    used are only warned of too, unless ``server.failure-policy`` is ``stop``: one owner's folder
     must not hold up the others. A share of a common data set that can't be used is a mistake in
     the settings or in the start of the nodes, which those who run it want to hear of at once.
     """
@@ -43,12 +64,20 @@ def gather(grid: Grid, settings: Settings, clock: Clock) -> Roster:
     if len(node_ids) < server.min_clients:
         raise StartError(_too_few(len(node_ids), settings))
     log.info("%d nodes are connected; asking who they are", len(node_ids))
-    # The first loading of a data set can be slow, so answers have as long as a round.
-    patience = Patience(server.round_deadline, server.min_clients, server.straggler_grace, REMINDER)
+    patience = Patience(
+        server.round_deadline,
+        server.min_clients,
+        server.straggler_grace,
+        REMINDER,
+        silence=server.start_timeout,
+    )
     answers = query(grid, node_ids, settings, patience, clock, reminders)
     answers = _wait_for_the_gone(answers, grid, settings, clock, reminders)
     _check(answers, settings)
-    return Roster(answers.clients, left_out=answers.errors, reminders=reminders)
+    _check_partition_settings(answers.clients, grid.run.override_config)
+    _warn_of_class_0(answers.clients)
+    left_out = answers.errors.keys() | (answers.silent.keys() - answers.gone)
+    return Roster(answers.clients, left_out=left_out, reminders=reminders)
 
 
 def _wait_for_the_gone(
@@ -116,7 +145,7 @@ def _check(answers: Answers, settings: Settings) -> None:
         raise StartError(listed)
     _check_names(answers.clients)
     _check_partitions(answers.clients)
-    silent = {f"node {node_id}": reason for node_id, reason in answers.silent.items()}
+    silent = with_what_to_do(answers)
     if silent:
         log.warning("without %d nodes:\n%s", len(silent), explain(silent))
     server, usable = settings.server, len(answers.clients)
@@ -138,8 +167,8 @@ def _check(answers: Answers, settings: Settings) -> None:
 
 
 def _may_go_on(answers: Answers, settings: Settings) -> bool:
-    tolerant = settings.data.is_site_data and settings.server.failure_policy == "continue"
-    return tolerant or not answers.errors
+    own = settings.data.is_site_data and not are_shares(answers.clients)
+    return (own and settings.server.failure_policy == "continue") or not answers.errors
 
 
 def _check_names(clients: list[Client]) -> None:
@@ -162,6 +191,27 @@ def _unusable(answers: Answers) -> dict[str, str]:
         f"{name} (node {node_id})" if not name.startswith("node ") else name: reason
         for node_id, (name, reason) in answers.errors.items()
     }
+
+
+def _check_partition_settings(clients: list[Client], chosen: Mapping[str, object]) -> None:
+    """Refuse settings of a partition that no client has: they would be passed over in silence."""
+    ignored = sorted(PARTITION_SETTINGS & chosen.keys())
+    if ignored and not any(client.partition for client in clients):
+        raise SettingsError(
+            f"{', '.join(ignored)} can't apply: no client has a partition, since all were started "
+            "without partition-id and num-partitions, so that each trains on all data in its own "
+            "folder. Leave these settings out, or start the SuperNodes with --node-config "
+            "'partition-id=0 num-partitions=10' and the same data everywhere"
+        )
+
+
+def _warn_of_class_0(clients: list[Client]) -> None:
+    """Warn where labels look as if they were counted from 1: nothing else would show it."""
+    if clients and not any(client.examples_per_label[0] for client in clients):
+        log.warning(
+            "class 0 has no training example at any client: are the labels counted from 1? They "
+            "are counted from 0, to data.num-classes - 1"
+        )
 
 
 def _check_partitions(clients: list[Client]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -47,7 +47,8 @@ class Client:
     device, versions : str
         For the records only.
     partition : str
-        Its share of a partitioned data set, as "3 of 10"; empty for a site with data of its own.
+        Its share of a data set, built in or not, as "3 of 10"; empty for a site that keeps all of
+        its own.
     """
 
     name: str
@@ -56,6 +57,14 @@ class Client:
     device: str = ""
     versions: str = ""
     partition: str = ""
+
+
+def are_shares(clients: Collection[Client]) -> bool:
+    """Return whether all hold a share of one data set, so that none is only its own affair.
+
+    All, since one site's word must not change what is true of the others' own data.
+    """
+    return bool(clients) and all(client.partition for client in clients)
 
 
 @dataclass(frozen=True)

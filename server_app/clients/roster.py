@@ -24,6 +24,12 @@ REMINDER = 30.0
 ASK_AGAIN_AFTER = 10
 """Refreshes (about one per round) after which a node that could not be used is asked again."""
 
+RESTART = (
+    "restart its SuperNode, or, if it is preparing its data for the first time, give it longer "
+    "with -c server.start-timeout=SECONDS"
+)
+"""What helps with a node that counts as online but does not answer."""
+
 
 class Roster:
     """The clients that can take part, sorted by name.
@@ -52,6 +58,8 @@ class Roster:
         self._names: dict[int, str] = {}
         # Nodes whose name belongs to another node that still counts as online.
         self._waiting: dict[int, Client] = {}
+        # Clients whose replies don't fit what they said of themselves.
+        self._doubtful: set[int] = set()
         # Nodes that could not be used: when they are asked again.
         self._left_out: dict[int, int] = {}
         self._refreshes = 0
@@ -88,10 +96,19 @@ class Roster:
         """Return training examples per label, each list of length ``num_classes``, by name."""
         return {client.name: list(client.examples_per_label) for client in self.clients}
 
+    def ask_anew(self, name: str) -> None:
+        """Let the next refresh ask a client who it is, because its data may have changed.
+
+        What it says then holds from the next round on; until then it is bound by what it said
+        before. Whoever does not answer is left out like a node that came and did not answer.
+        """
+        self._doubtful.add(self._by_name[name].node_id)
+
     def refresh(self, grid: Grid, settings: Settings, clock: Clock) -> None:
         """Drop nodes that are gone and add those that came.
 
         A client that comes back under another node id replaces its old self once that is offline.
+        One that :meth:`ask_anew` was called for is what it now says it is.
         A new node that can't be used is logged and left out. If fewer than ``server.min-replies``
         clients are left, it waits for more, up to ``server.start-timeout``.
         """
@@ -126,13 +143,25 @@ class Roster:
         }
         new = online - set(self._names) - set(self._waiting) - set(self._left_out)
         candidates = list(self._waiting.values())
-        if new:
-            patience = Patience(settings.server.start_timeout, len(new), 0.0, REMINDER)
-            answers = query(grid, new, settings, patience, clock, self.reminders)
+        doubtful, self._doubtful = self._doubtful & set(self._names), set()
+        if asked := new | doubtful:
+            patience = Patience(settings.server.start_timeout, len(asked), 0.0, REMINDER)
+            answers = query(grid, asked, settings, patience, clock, self.reminders)
             self._leave_out(answers)
-            candidates += answers.clients
+            candidates += [each for each in answers.clients if not self._renewed(each)]
         for client in sorted(candidates, key=lambda client: (client.name, client.node_id)):
             self._admit(client)
+
+    def _renewed(self, client: Client) -> bool:
+        """Put a client that was asked anew in the place of what it was, if its name is the same."""
+        name = self._names.get(client.node_id)
+        if name == client.name:
+            before, now = (sum(c.examples_per_label) for c in (self._by_name[name], client))
+            log.info("%s has %d examples now, and had %d", name, now, before)
+            self._by_name[name] = client
+        elif name is not None:
+            log.warning("%s calls itself %s now", self._drop(client.node_id), client.name)
+        return name == client.name
 
     def _admit(self, client: Client) -> None:
         if client.name not in self._by_name:
@@ -150,12 +179,13 @@ class Roster:
             )
 
     def _leave_out(self, answers: Answers) -> None:
-        reasons = {f"node {node_id}": reason for node_id, reason in answers.silent.items()}
-        reasons |= dict(answers.errors.values())
+        reasons = with_what_to_do(answers) | dict(answers.errors.values())
         if reasons:
             log.warning("left out for now:\n%s", explain(reasons))
         for node_id in (*answers.silent, *answers.errors):
             self._left_out[node_id] = self._refreshes + ASK_AGAIN_AFTER
+            if node_id in self._names:
+                self._drop(node_id)
 
     def _add(self, client: Client) -> None:
         if client.name in self._by_name:
@@ -167,3 +197,11 @@ class Roster:
         name = self._names.pop(node_id)
         del self._by_name[name]
         return name
+
+
+def with_what_to_do(answers: Answers) -> dict[str, str]:
+    """Return why nodes are silent, and what a person can do, by what they are called."""
+    return {
+        f"node {node_id}": reason if node_id in answers.gone else f"{reason}; {RESTART}"
+        for node_id, reason in answers.silent.items()
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -32,12 +33,16 @@ class Patience:
     reminder : float
         Seconds without any reply after which those who owe one are reminded, though not even half
         of the replies are in. Once they are, it is done when half of the grace is over.
+    silence : float
+        Seconds without any reply, or twice the longest wait so far, after which nobody else is
+        waited for.
     """
 
     deadline: float
     min_replies: int
     straggler_grace: float
     reminder: float = math.inf
+    silence: float = math.inf
 
     @classmethod
     def of_a_round(cls, settings: ServerSettings) -> Patience:
@@ -95,7 +100,8 @@ def closing_time(
     ``min_replies`` usable ones, are in: then it is ``straggler_grace`` after the newest
     reply, but no less than twice the longest wait between two replies so far (or for the first
     one). So a client counts as a straggler only if it is much slower than the others, and clients
-    that take turns on one machine, as in a simulation, are not cut off in the middle.
+    that take turns on one machine, as in a simulation, are not cut off in the middle. After
+    ``silence`` it is over however few replies there are.
 
     Parameters
     ----------
@@ -109,7 +115,9 @@ def closing_time(
         Messages sent.
     patience : Patience
     """
-    end = sent_at + patience.deadline
+    last = arrivals[-1] if arrivals else sent_at
+    silence = max(patience.silence, 2 * _longest_gap(sent_at, arrivals))
+    end = min(sent_at + patience.deadline, last + silence)
     if not _half_are_in(arrivals, expected) or usable < patience.min_replies:
         return end
     return min(end, arrivals[-1] + _grace(sent_at, arrivals, patience))
@@ -120,9 +128,12 @@ def _half_are_in(arrivals: Sequence[float], expected: int) -> bool:
 
 
 def _grace(sent_at: float, arrivals: Sequence[float], patience: Patience) -> float:
+    return max(patience.straggler_grace, 2 * _longest_gap(sent_at, arrivals))
+
+
+def _longest_gap(sent_at: float, arrivals: Sequence[float]) -> float:
     moments = [sent_at, *arrivals]
-    longest_gap = max(after - before for before, after in zip(moments, arrivals, strict=False))
-    return max(patience.straggler_grace, 2 * longest_gap)
+    return max((after - before for before, after in pairwise(moments)), default=0.0)
 
 
 def in_groups(keys: Sequence[str], size: int) -> Iterator[list[str]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from common.config import Settings
 from common.files import DamagedFileError, read_json, write_json
-from server_app.clients.query import Client
+from server_app.clients.query import Client, are_shares
 from server_app.errors import ResumeError
 
 log = logging.getLogger("moonflower")
@@ -58,8 +58,9 @@ def note_resumption(
         return
     facts = read_settings(folder)
     then = {str(each["name"]): each for each in facts.get("clients", [])}
-    now = {client.name: _describe(client) for client in clients}
-    _compare(then, now, settings)
+    here = list(clients)
+    now = {client.name: _describe(client) for client in here}
+    _compare(then, now, own_data=settings.data.is_site_data and not are_shares(here))
     resumed = {"time": _now(), "versions": versions()}
     facts |= {
         "id": experiment_id,
@@ -123,7 +124,7 @@ def warn_of_versions(then: Mapping[str, str]) -> None:
 
 
 def _compare(
-    then: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]], settings: Settings
+    then: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]], *, own_data: bool
 ) -> None:
     """Refuse another division of a data set; warn of other data of a site, and of who is away."""
     away = sorted(then.keys() - now.keys())
@@ -142,7 +143,7 @@ def _compare(
     if not changed:
         return
     listed = "clients have other examples per label than before:\n" + "\n".join(changed)
-    if settings.data.is_site_data:
+    if own_data:
         log.warning("%s", listed)
         return
     raise ResumeError(

@@ -66,6 +66,8 @@ class Rules:
         Largest allowed ``num-examples`` by client; 2**40 for one that is not there.
     further : callable
         ``(client, reply) -> reason``, asked when nothing else is wrong.
+    in_doubt : callable
+        Told the client whose ``num-examples`` is not the largest allowed.
     """
 
     server_round: int
@@ -74,6 +76,7 @@ class Rules:
     fewest_examples: int = 1
     most_examples: Mapping[str, int] = field(default_factory=dict)
     further: Callable[[str, Message], str] = _nothing_wrong
+    in_doubt: Callable[[str], None] = lambda client: None
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,8 @@ class Gate:
             return f"needs exactly one MetricRecord {records.METRICS!r}, has {_names(metrics)}"
         rules = self._rules
         most = rules.most_examples.get(name)
+        if most is not None and metrics[records.METRICS].get(records.NUM_EXAMPLES) != most:
+            rules.in_doubt(name)
         return wrong_metrics(metrics[records.METRICS], rules.metrics, rules.fewest_examples, most)
 
     def _wrong_arrays(self, name: str, reply: Message, rules: ModelRules) -> str:

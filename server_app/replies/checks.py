@@ -169,8 +169,8 @@ def _wrong_number_of_examples(metrics: MetricRecord, fewest: int, most: int | No
         )
     if most is not None and examples > most:
         return (
-            f"{records.NUM_EXAMPLES} is {examples!r}, but it had {most} when it joined; if its "
-            "data have grown, restart its SuperNode"
+            f"{records.NUM_EXAMPLES} is {examples!r}, but it had {most} when it was asked; if its "
+            "data have grown, it takes part with all of them from the next round on"
         )
     return ""
 
@@ -228,7 +228,7 @@ def wrong_label_counts(
     counts : object
         What came.
     held : Sequence[int]
-        Examples per label when the client joined, of length ``num_classes``.
+        Examples per label when the client was asked who it is, of length ``num_classes``.
     num_examples : int
         What the same reply says, at least 1.
     most_drawn : int or None
@@ -243,7 +243,7 @@ def wrong_label_counts(
         if sum(counts) != num_examples:
             return f"its label counts add up to {sum(counts)}, but num-examples is {num_examples}"
         if any(n > had for n, had in zip(counts, held, strict=True)):
-            return f"its label counts are {counts}, but it had {list(held)} when it joined"
+            return f"its label counts are {counts}, but it had {list(held)} when it was asked"
         return ""
     drawn = sum(counts) - classes
     if min(counts) < 1 or not 1 <= drawn <= most_drawn:

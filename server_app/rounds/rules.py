@@ -35,10 +35,17 @@ def train_rules(
         Names of its arrays that are parameters.
     settings : Settings
     roster : Roster
-        Nobody may have more examples than at the query.
+        Nobody may have more examples than at the query; whose data have changed is asked anew.
     strategy : Strategy
         Its wrappers look at the records that their terms have added.
     """
+
+    def further(client: str, reply: Message) -> str:
+        reason = why_not(strategy, client, reply)
+        if reason:  # as many examples as before, but of other labels
+            roster.ask_anew(client)
+        return reason
+
     return Rules(
         server_round=server_round,
         model=ModelRules(
@@ -52,7 +59,8 @@ def train_rules(
         ),
         metrics=dict.fromkeys(records.train_metrics(settings.algorithms)),
         most_examples={name: sum(held) for name, held in roster.label_counts().items()},
-        further=lambda client, reply: why_not(strategy, client, reply),
+        further=further,
+        in_doubt=roster.ask_anew,
     )
 
 

@@ -125,6 +125,7 @@ class InProcessGrid(Grid):
         self.faults = list(faults)
         self.nodes: dict[int, tuple[int, dict[str, Any]]] = {}
         self.sent: list[Message] = []
+        self.overrides: dict[str, Any] = {}
         self._clock = clock or Clock()
         self._replies: dict[str, tuple[float, Message]] = {}
         for node_config in node_configs:
@@ -146,7 +147,10 @@ class InProcessGrid(Grid):
 
     @property
     def run(self) -> Run:
-        raise NotImplementedError
+        """Return a run that says what of the run config its user has set: :attr:`overrides`."""
+        run = Run.create_empty(RUN_ID)
+        run.override_config = self.overrides
+        return run
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
         raise NotImplementedError

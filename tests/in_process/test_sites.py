@@ -10,21 +10,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, RecordDict
+from flwr.app import Context, Message, RecordDict
 
 from client_app.app import app
+from common import records
 from server_app.app import serve
 from server_app.clients.gather import StartError
 from tests.in_process.grid import FakeClock, InProcessGrid, run_in_process
-from tests.in_process.sites import SETTINGS, write_images, write_npz
+from tests.in_process.sites import SETTINGS, digits, write_images, write_npz
 from tests.settings import make_run_config
 
 
-def run(sites: dict[str, Path], fake: FakeClock, **overrides: Any) -> list[dict[str, Any]]:
+def run(
+    sites: dict[str, Path],
+    fake: FakeClock,
+    client_app: Callable[[Message, Context], Message] = app,
+    **overrides: Any,
+) -> list[dict[str, Any]]:
     """Run both apps with a node for every site, and return the lines of ``metrics.jsonl``."""
     run_config = make_run_config(**{**SETTINGS, **overrides})
     configs = [{"client-name": name, "data-dir": str(folder)} for name, folder in sites.items()]
-    grid = InProcessGrid(app, configs, run_config, (), fake.clock())
+    grid = InProcessGrid(client_app, configs, run_config, (), fake.clock())
     folder = serve(grid, Context(7, 1, {}, RecordDict(), run_config), fake.clock())
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
@@ -186,6 +192,58 @@ def test_in_a_simulation_own_data_are_dealt_out_as_a_built_in_set_is(
     # Each of the 400 images is trained on or validated on, by one client.
     assert counts.sum() + lines[-1]["clients"]["examples"] == 400
     assert (counts == 0).any(), "with alpha 0.1 some clients lack some labels"
+
+
+def changing_before_round_2(change: Callable[[], object]) -> Callable[[Message, Context], Message]:
+    """Return a ClientApp; ``change`` is called when a client is to train in round 2."""
+
+    def run(message: Message, context: Context) -> Message:
+        config = message.content.config_records.get(records.CONFIG, {})
+        if message.metadata.message_type == records.TRAIN and config[records.ROUND] == 2:
+            change()
+        return app(message, context)
+
+    return run
+
+
+def grow(folder: Path) -> None:
+    write_npz(folder, range(10), 150)
+
+
+def shrink(folder: Path) -> None:
+    write_npz(folder, range(10), 90)
+
+
+def relabel(folder: Path) -> None:
+    images, labels = digits(range(10), 120)
+    np.savez(folder / "train.npz", x=images, y=(labels + (labels < 5)) % 10)
+
+
+@pytest.mark.parametrize(
+    ("change", "algorithm", "refused"),
+    [
+        (grow, "moon", True),
+        (grow, "fedgen", True),
+        (shrink, "moon", False),
+        (shrink, "fedgen", False),
+        (relabel, "moon", False),
+        (relabel, "fedgen", True),  # which tells the server how many of each label
+    ],
+)
+def test_a_site_whose_data_change_takes_part_with_them_from_the_next_round(
+    tmp_path: Path, fake: FakeClock, change: Callable[[Path], None], algorithm: str, refused: bool
+) -> None:
+    sites = {name: write_npz(tmp_path / name, range(10)) for name in ("a", "b")}
+    changing = changing_before_round_2(lambda: change(sites["b"]))
+    settings = {"num-rounds": 3, "algorithm": algorithm, "data.validation-fraction": 0.25}
+    lines = run(sites, fake, changing, **settings)
+    both = ["a", "b"]
+    taken = [line["participants"] for line in lines]
+    assert taken == [both, ["a"] if refused else both, both]
+    assert [list(line["refused"]) for line in lines] == [[], ["b"] if refused else [], []]
+    # What is trained on and what is validated on in the end: all that a has, and all that b has.
+    held = sum(len(np.load(folder / "train.npz")["y"]) for folder in sites.values())
+    assert lines[2]["train"]["num-examples"] + lines[2]["clients"]["examples"] == held
 
 
 def test_a_site_s_own_test_set_is_what_it_evaluates_on(tmp_path: Path, fake: FakeClock) -> None:

@@ -18,7 +18,8 @@ def toy_client_app() -> ClientApp:
 
     They report what FedAvg's clients report, ``step`` for each number.
 
-    Other keys of the node config: ``name``, ``examples``, ``error``, ``correct`` (of 10).
+    Other keys of the node config: ``name``, ``examples``, ``labels`` (instead, how many of each),
+    ``partition``, ``error``, ``correct`` (of 10).
     """
     app = ClientApp()
 
@@ -27,7 +28,7 @@ def toy_client_app() -> ClientApp:
         config = context.node_config
         answer = {
             records.CLIENT_NAME: config["name"],
-            records.CLIENT_LABELS: [int(config.get("examples", 5)), *[0] * 9],
+            records.CLIENT_LABELS: config.get("labels", [config.get("examples", 5), *[0] * 9]),
             records.CLIENT_PARTITION: config.get("partition", ""),
             records.CLIENT_DEVICE: "cpu",
             records.CLIENT_VERSIONS: "",

@@ -8,6 +8,7 @@ import pytest
 from flwr.app import Error, Message
 
 from common import records
+from common.config import SettingsError
 from server_app.clients.gather import StartError, gather
 from tests.in_process.grid import FakeClock, Fault, InProcessGrid, late, never
 from tests.server_app.toy import grid_of, named, node_of, settings_for
@@ -177,11 +178,27 @@ def test_a_silent_node_is_done_without_if_the_others_are_enough(
     assert "no answer to the query" in warnings.text
 
 
-def test_a_silent_node_that_is_needed_stops_the_start_at_the_deadline(fake: FakeClock) -> None:
-    grid = grid_of(fake, named("a", "b"), Fault(1, never, message_type=records.QUERY))
-    with pytest.raises(StartError, match=r"1 of the 2 clients(.|\n)*no answer to the query"):
-        gather(grid, settings_for(2, **{"server.round-deadline": 90.0}), fake.clock())
-    assert fake.time - 1000 == pytest.approx(90.2)
+@pytest.mark.parametrize(("deadline", "waited"), [(3600.0, 60.0), (30.0, 30.0)])
+def test_a_silent_node_that_is_needed_is_named_at_the_start_timeout_with_what_to_do(
+    fake: FakeClock, deadline: float, waited: float
+) -> None:
+    grid = grid_of(fake, named("a", "b", "c"), Fault(1, never, message_type=records.QUERY))
+    with pytest.raises(StartError, match=r"2 of the 3 clients(.|\n)*no answer to") as caught:
+        gather(grid, settings_for(3, **{"server.round-deadline": deadline}), fake.clock())
+    assert f"node {node_of(grid, 'b')}: no answer" in str(caught.value)
+    assert "restart its SuperNode" in str(caught.value)
+    assert fake.time - 1000 == pytest.approx(waited + 0.2)
+
+
+def test_a_node_that_was_silent_at_the_start_does_not_hold_up_the_first_round(
+    fake: FakeClock,
+) -> None:
+    grid = grid_of(fake, named("a", "b", "c"), Fault(2, never, message_type=records.QUERY))
+    settings = settings_for(2, **{"server.straggler-grace": 5.0})
+    roster = gather(grid, settings, fake.clock())
+    before = fake.time
+    roster.refresh(grid, settings, fake.clock())
+    assert fake.time == before
 
 
 def test_flower_s_word_that_a_node_is_gone_counts_as_silence(fake: FakeClock) -> None:
@@ -238,9 +255,58 @@ def test_a_slow_answer_at_the_start_is_waited_for(fake: FakeClock) -> None:
     grid = grid_of(
         fake,
         named("a", "b"),
-        *[Fault(n, late(120), message_type=records.QUERY) for n in range(2)],
+        *[Fault(n, late(50 + 50 * n), message_type=records.QUERY) for n in range(2)],
     )
     assert gather(grid, settings_for(2), fake.clock()).names == ("a", "b")
+
+
+def test_a_class_0_that_nobody_has_is_warned_of(
+    fake: FakeClock, warnings: pytest.LogCaptureFixture
+) -> None:
+    from_1 = [0, *[3] * 9]
+    configs = [*named("a", labels=from_1), *named("b", labels=from_1)]
+    gather(grid_of(fake, configs), settings_for(2), fake.clock())
+    assert "class 0 has no training example at any client: are the labels counted" in warnings.text
+
+
+def test_a_class_0_that_one_client_has_is_not(
+    fake: FakeClock, warnings: pytest.LogCaptureFixture
+) -> None:
+    configs = [*named("a", labels=[0, *[3] * 9]), *named("b", labels=[1, *[0] * 9])]
+    gather(grid_of(fake, configs), settings_for(2), fake.clock())
+    assert "class 0" not in warnings.text
+
+
+@pytest.mark.parametrize("key", ["data.partition", "data.alpha"])
+def test_a_partition_that_the_run_asks_for_and_no_client_has_is_refused(
+    fake: FakeClock, key: str
+) -> None:
+    grid = grid_of(fake, named("a", "b"))
+    grid.overrides = {key: "whatever", "moon.mu": 5.0}
+    with pytest.raises(SettingsError, match=rf"^{key} can't apply: no client has a partition"):
+        gather(grid, settings_for(2, **SITES), fake.clock())
+
+
+def test_a_partition_that_clients_have_may_be_set(fake: FakeClock) -> None:
+    configs = [{"name": name, "partition": f"{i} of 2"} for i, name in enumerate("ab")]
+    grid = grid_of(fake, configs)
+    grid.overrides = {"data.partition": "iid"}
+    assert gather(grid, settings_for(2, **SITES), fake.clock()).names == ("a", "b")
+
+
+@pytest.mark.parametrize(("liars", "stops"), [(0, False), (1, False), (2, True)])
+def test_shares_of_own_data_are_everybody_s_affair_if_all_usable_clients_hold_one(
+    fake: FakeClock, liars: int, stops: bool
+) -> None:
+    configs = [
+        {"name": name, "partition": f"{i} of 3" if i < liars else ""} for i, name in enumerate("ab")
+    ]
+    grid = grid_of(fake, [*configs, *named("c", error="no examples", partition="2 of 3")])
+    if stops:
+        with pytest.raises(StartError, match="1 of 3 clients can't take part"):
+            gather(grid, settings_for(2, **SITES), fake.clock())
+    else:
+        assert gather(grid, settings_for(2, **SITES), fake.clock()).names == ("a", "b")
 
 
 def test_what_a_client_makes_long_is_shortened(fake: FakeClock) -> None:

@@ -87,6 +87,58 @@ def test_a_new_bad_node_is_left_out_and_asked_again_only_later(
     assert roster.names == ("a", "b", "c")
 
 
+def test_a_client_whose_data_have_changed_is_what_it_says_it_is_now(
+    running: Running, fake: FakeClock, warnings: pytest.LogCaptureFixture
+) -> None:
+    grid, roster, settings = running
+    node = node_of(grid, "b")
+    grid.nodes[node][1]["examples"] = 9
+    asked = len(grid.sent)
+    roster.refresh(grid, settings, fake.clock())
+    assert len(grid.sent) == asked
+    roster.ask_anew("b")
+    assert roster.label_counts()["b"][0] == 5, "within a round nothing changes"
+    for _ in range(3):
+        roster.refresh(grid, settings, fake.clock())
+    assert [message.metadata.dst_node_id for message in grid.sent[asked:]] == [node]
+    assert roster.label_counts()["b"][0] == 9
+    assert roster.node_ids(["b"]) == [node]
+    assert "b has 9 examples now, and had 5" in warnings.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [({"error": "no images left"}, None), ({}, never), ({"examples": 0}, None)],
+    ids=["it can't take part", "it does not answer", "nothing is left"],
+)
+def test_a_client_that_is_no_good_any_more_is_left_out_like_one_that_came(
+    running: Running, fake: FakeClock, changes: dict[str, Any], fault: Any
+) -> None:
+    grid, roster, settings = running
+    grid.nodes[node_of(grid, "b")][1].update(changes)
+    grid.faults = [Fault(1, fault, message_type=records.QUERY)] if fault else []
+    roster.ask_anew("b")
+    before, asked = fake.time, len(grid.sent)
+    for _ in range(9):
+        roster.refresh(grid, settings, fake.clock())
+    queries = [m for m in grid.sent[asked:] if m.content.config_records]
+    assert roster.names == ("a",)
+    assert len(queries) == 1, "it is asked again later, not in every round"
+    assert fake.time - before <= 61
+
+
+def test_a_client_can_t_take_another_s_name_when_it_is_asked_anew(
+    running: Running, fake: FakeClock
+) -> None:
+    grid, roster, settings = running
+    honest = node_of(grid, "a")
+    grid.nodes[node_of(grid, "b")][1]["name"] = "a"
+    roster.ask_anew("b")
+    roster.refresh(grid, settings, fake.clock())
+    assert roster.names == ("a",)
+    assert roster.node_ids(["a"]) == [honest]
+
+
 def test_a_new_silent_node_costs_no_more_than_the_start_timeout(
     running: Running, fake: FakeClock
 ) -> None:

@@ -147,6 +147,15 @@ def test_grace_never_goes_beyond_the_deadline() -> None:
     assert closing_time(0.0, [95.0, 95.0], 2, 4, PATIENT) == 100.0
 
 
+def test_silence_ends_the_waiting_however_few_have_answered() -> None:
+    quiet = Patience(deadline=1000.0, min_replies=3, straggler_grace=10.0, silence=60.0)
+    assert closing_time(0.0, [], 0, 3, quiet) == 60.0
+    assert closing_time(0.0, [5.0], 1, 3, quiet) == 65.0
+    # Clients that take turns, 50 s each: the next is waited for twice as long.
+    assert closing_time(0.0, [50.0, 100.0], 2, 10, quiet) == 200.0
+    assert closing_time(0.0, [980.0], 1, 3, quiet) == 1000.0
+
+
 def test_a_late_reply_is_not_taken_for_one_of_the_next_round(fake: FakeClock) -> None:
     grid = grid_of(fake, [Fault(0, late(30))])
     assert ask(grid, fake).missing == ("a",)

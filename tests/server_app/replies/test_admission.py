@@ -270,11 +270,20 @@ def test_what_only_the_gate_reads_is_taken_out_of_the_reply() -> None:
     assert list(admit({"a": good()}).admitted["a"].content) == [records.ARRAYS, records.METRICS]
 
 
-def test_nobody_may_have_more_examples_than_when_it_joined() -> None:
+def test_nobody_may_have_more_examples_than_when_it_was_asked() -> None:
     replies = {"a": with_examples(8), "b": with_examples(8), "c": with_examples(8)}
     admission = admit(replies, most_examples={"a": 8, "b": 7})
     assert list(admission.admitted) == ["a", "c"]
-    assert "num-examples is 8, but it had 7 when it joined" in admission.refused["b"]
+    assert "num-examples is 8, but it had 7 when it was asked" in admission.refused["b"]
+
+
+def test_whoever_has_other_examples_than_when_it_was_asked_is_told_of() -> None:
+    in_doubt: list[str] = []
+    replies = {name: with_examples(count) for name, count in zip("abcd", (8, 9, 7, 5), strict=True)}
+    known = dict.fromkeys("abc", 8)
+    admission = admit(replies, most_examples=known, in_doubt=in_doubt.append)
+    assert in_doubt == ["b", "c"]
+    assert list(admission.admitted) == ["a", "c", "d"]
 
 
 def test_a_further_rule_sees_client_and_reply_and_its_reason_is_given() -> None:

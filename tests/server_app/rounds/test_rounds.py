@@ -224,7 +224,7 @@ def test_a_client_that_claims_more_examples_than_it_had_is_refused(build: Build)
     before = start(federation)
     after, report = play_round(federation, before, 1)
     assert moved(before, after) == pytest.approx(1.0)
-    assert "it had 5 when it joined" in report.training.refused["b"]
+    assert "it had 5 when it was asked" in report.training.refused["b"]
 
 
 def test_a_client_that_counts_more_right_answers_than_examples_is_left_out(build: Build) -> None:
