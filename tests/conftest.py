@@ -21,6 +21,13 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(2 * (os.cpu_count() or 1), 8)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Among several workers, begin with what takes longest."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep state, output and prepared data of every test inside its own folder."""

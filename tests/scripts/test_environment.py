@@ -23,7 +23,9 @@ case "$*" in
         echo venv >>"$CALLS"
         mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; echo "version = 3.11.7" >"$3/pyvenv.cfg" ;;
     "-m pip install"*)
-        echo "pip $*" >>"$CALLS"; sleep ${PIP_SECONDS:-0}; exit ${PIP_FAILS:-0} ;;
+        echo "pip $*" >>"$CALLS"
+        while [[ -n ${PIP_WAITS_FOR:-} && ! -e $PIP_WAITS_FOR ]]; do sleep 0.05; done
+        exit ${PIP_FAILS:-0} ;;
 esac
 """
 
@@ -121,7 +123,7 @@ def test_a_clone_that_was_moved_is_set_up_again(place: Place) -> None:
 
 
 def test_one_that_was_killed_begins_anew(place: Place) -> None:
-    process = place.start(PIP_SECONDS="30")
+    process = place.start(PIP_WAITS_FOR="/nowhere")
     while "pip" not in place.calls:
         assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
@@ -141,12 +143,19 @@ def test_after_a_failed_download_it_tries_again(place: Place) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("flock"), reason="without flock there is no lock")
-def test_two_at_once_install_once(place: Place) -> None:
-    both = [place.start(PIP_SECONDS="0.5"), place.start(PIP_SECONDS="0.5")]
-    messages = "".join(process.communicate(timeout=60)[1] for process in both)
-    assert [process.returncode for process in both] == [0, 0]
+def test_two_at_once_install_once(place: Place, tmp_path: Path) -> None:
+    downloaded = tmp_path / "downloaded"
+    first = place.start(PIP_WAITS_FOR=str(downloaded))
+    while "pip" not in place.calls:
+        assert first.poll() is None
+    second = place.start()
+    assert second.stderr is not None
+    assert "Waiting for another process" in second.stderr.readline()
+    downloaded.touch()
+    for process in (first, second):
+        process.communicate(timeout=60)
+    assert [first.returncode, second.returncode] == [0, 0]
     assert place.calls == ["venv", "pip"]
-    assert "Waiting for another process" in messages
 
 
 def test_without_a_new_enough_python_it_says_what_is_needed(place: Place) -> None:

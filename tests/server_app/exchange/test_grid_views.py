@@ -53,16 +53,19 @@ def test_a_signal_raised_in_a_thread_ends_a_process_that_waits_for_a_transfer() 
     # As in flwr 1.42: a thread sees that the SuperLink is gone and raises SIGINT, while the main
     # thread waits, without a limit, for an object that will never come.
     program = """
-        import signal, sys, threading, time
+        import signal, sys, threading
         from server_app.exchange.grid_views import InterruptibleGrid
+
+        waits = threading.Event()
 
         class Stuck:
             def pull_messages(self, message_ids):
                 print("waits", flush=True)
+                waits.set()
                 threading.Event().wait()
 
         def superlink_is_gone():
-            time.sleep(0.5)
+            waits.wait()
             signal.raise_signal(signal.SIGINT)
 
         signal.signal(signal.SIGINT, lambda number, frame: sys.exit(7))
