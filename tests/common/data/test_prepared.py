@@ -330,6 +330,7 @@ def test_a_new_process_imports_nothing_heavy_when_the_cache_is_warm(
     assert output.strip() == ""
 
 
+@pytest.mark.slow
 def test_processes_that_start_together_all_get_the_data(folders: Folders) -> None:
     write_npz(folders)
     overrides = {"data.source": "npz", "data.image-shape": "1x6x5", "data.num-classes": 3}

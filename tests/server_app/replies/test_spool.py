@@ -180,6 +180,7 @@ def peak(replies: int, **options: object) -> float:
     return float(json.loads(done.stdout)["peak MB"])
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_clients(tmp_path: Path) -> None:
     few, many = (peak(count, in_memory_mb=16, folder=tmp_path) for count in (4, 16))
     # Twelve replies more are 96 MB, and that is what Flower's own way needs.
