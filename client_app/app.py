@@ -15,7 +15,6 @@ from torch import Tensor
 
 from client_app.computation import Computation, check_computation
 from client_app.error_replies import always_answered
-from client_app.evaluation import evaluate
 from client_app.local_model import build_local_model, local_model_settings
 from client_app.optimizer import build_optimizer
 from client_app.state import LOCAL_MODEL, ClientState
@@ -29,6 +28,7 @@ from common.models import SplitModel, private_names
 from common.node import Node
 from common.schedules import scheduled
 from common.seeding import torch_generator
+from common.tasks import build_task
 from common.wire import decode_model
 
 app = ClientApp(mods=[always_answered])
@@ -85,6 +85,7 @@ def on_train(message: Message, context: Context) -> Message:
             settings.train.learning_rate, settings.train.learning_rate_decay, client.server_round
         )
         metrics = train(
+            build_task(settings),
             model,
             client.batches(),
             terms,
@@ -111,8 +112,8 @@ def on_evaluate(message: Message, context: Context) -> Message:
     """Evaluate the global model, with this client's own parts, on its evaluation examples."""
     client = _Client.open(message, context)
     model, _ = client.load_model(before=client.server_round + 1)
-    metrics = evaluate(model, client.data.evaluation)
-    return client.reply(RecordDict({records.METRICS: metrics}))
+    sums = build_task(client.settings).measure(model, client.data.evaluation)
+    return client.reply(RecordDict({records.METRICS: MetricRecord(dict(sums))}))
 
 
 @dataclass(frozen=True)

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from client_app.computation import Computation
 from client_app.optimizer import Optimizer
-from client_app.terms import Step, Term
+from client_app.terms import Term
 from common import records
 from common.data import Batch
 from common.models import SplitModel
+from common.tasks import Task
 
 
 def train(
+    task: Task,
     model: SplitModel,
     batches: Iterable[Batch],
     terms: Sequence[Term],
     optimizer: Optimizer,
     computation: Computation | None = None,
 ) -> dict[str, float]:
-    """Minimise cross-entropy plus the terms' penalties over ``batches``.
+    """Minimise the task's loss plus the terms' penalties over ``batches``.
 
     Parameters
     ----------
+    task : Task
     model : SplitModel
         Trained in place.
     batches : Iterable[Batch]
@@ -42,8 +45,8 @@ def train(
     Returns
     -------
     dict[str, float]
-        Means over the steps: ``loss``, ``cross-entropy``, each term's penalty under its name
-        and the terms' own metrics; and ``steps``, their number.
+        Means over the steps: ``loss``, the task's own (``task.loss_name``), each term's penalty
+        under its name and the terms' own metrics; and ``steps``, their number.
     """
     computation = computation or Computation()
     device = next(model.parameters()).device
@@ -51,27 +54,25 @@ def train(
     steps = 0
     model.train()
     for batch in batches:
-        x = computation.arranged(batch.x)
-        with _normalisation_for(model, len(batch.y)):
+        arranged = replace(batch, x=computation.arranged(batch.x))
+        with _normalisation_for(model, len(batch.index)):
             with computation.precision():
-                # .float() of float32 is the tensor itself: terms see float32 in every precision.
-                z = model.encoder(x).float()
-                logits = model.predictor(z).float()
-                step = Step(x, batch.y, batch.index, z, logits, model)
-                cross_entropy = F.cross_entropy(logits, batch.y)
+                step = task.forward(model, arranged)
                 penalties = [term.penalty(step) for term in terms]
-                loss = torch.stack([cross_entropy, *penalties]).sum()
+                loss = torch.stack([step.loss, *penalties]).sum()
             optimizer.zero_grad()
             computation.backward(loss)
             computation.step(optimizer)
         # Kept on the device: reading a number here would wait for it in every step.
-        sums += torch.stack([loss, cross_entropy, *penalties]).detach()
+        sums += torch.stack([loss, step.loss, *penalties]).detach()
         steps += 1
-    return {**_means(sums, terms, max(steps, 1)), records.STEPS: float(steps)}
+    names = [records.LOSS, task.loss_name, *(term.name for term in terms)]
+    return {**_means(names, sums, terms, max(steps, 1)), records.STEPS: float(steps)}
 
 
-def _means(sums: Tensor, terms: Sequence[Term], steps: int) -> dict[str, float]:
-    names = [records.LOSS, records.CROSS_ENTROPY, *(term.name for term in terms)]
+def _means(
+    names: Sequence[str], sums: Tensor, terms: Sequence[Term], steps: int
+) -> dict[str, float]:
     means = dict(zip(names, (sums / steps).tolist(), strict=True))
     for term in terms:
         means |= {name: float(total) / steps for name, total in term.metrics().items()}

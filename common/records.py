@@ -53,18 +53,12 @@ EXPERIMENT = "experiment"
 EXPERIMENT_ID = "experiment-id"
 """Made once per experiment: state of an earlier one of the same name is not taken for its own."""
 
-# Keys of METRICS
+# Keys of METRICS; a task adds its own (``Task.loss_name``, ``Task.sums``)
 NUM_EXAMPLES = "num-examples"
 STEPS = "steps"
 """Optimiser steps of a client in a round."""
-CROSS_ENTROPY = "cross-entropy"
 LOSS = "loss"
-CORRECT = "correct"
-CLASS_CORRECT = "class-correct"
-CLASS_TOTAL = "class-total"
 TRAIN_SECONDS = "train-seconds"
-CROSS_ENTROPY = "cross-entropy"
-STEPS = "steps"
 TERM_METRICS = {
     "moon": ("sim-global", "sim-previous"),
     "fedgen": ("generated-cross-entropy", "generated-kl"),
@@ -88,13 +82,14 @@ FEDGEN_PRIOR = "fedgen.prior"
 """Probability of each label in a generated batch, list[float] of length num_classes."""
 
 
-def train_metrics(algorithms: Iterable[str]) -> list[str]:
+def train_metrics(task_loss: str, algorithms: Iterable[str]) -> list[str]:
     """Return the metrics of every train reply besides ``num-examples``; each is one number.
 
     The server takes no others: Flower's aggregators end a run on replies whose metrics differ.
+    ``task_loss`` is the name of the task's own loss.
     """
     terms = [name for each in algorithms for name in (each, *TERM_METRICS.get(each, ()))]
-    return [LOSS, CROSS_ENTROPY, *terms, STEPS, TRAIN_SECONDS]
+    return [LOSS, task_loss, *terms, STEPS, TRAIN_SECONDS]
 
 
 def to_arrays(state: Mapping[str, torch.Tensor]) -> ArrayRecord:

@@ -15,6 +15,7 @@ from common.config import Settings, SettingsError, parse_settings
 from common.data import DataError, ExampleSet, data_spec, load_server_test_set
 from common.models import SplitModel, build_model, private_names
 from common.node import Folders, choose_device
+from common.tasks import build_task
 from common.wire import WireError
 from server_app.clients.gather import StartError, gather
 from server_app.clients.roster import Roster
@@ -32,7 +33,7 @@ from server_app.experiment.folder import (
     refuse_existing,
 )
 from server_app.experiment.settings_file import SETTINGS_FILE
-from server_app.report.round_report import describe_accuracy
+from server_app.report.round_report import describe_scores
 from server_app.rounds.federation import (
     ClientFailedError,
     DivergedError,
@@ -179,8 +180,9 @@ def _test_set(
         }[settings.model.sharing]
         log.info(
             "%s, so the server can't evaluate the global model; the best round is chosen by the "
-            "clients' mean accuracy",
+            "clients' mean %s",
             stays,
+            build_task(settings).headline.name,
         )
         return None
     test_set = load_server_test_set(settings, folders, device)
@@ -202,10 +204,10 @@ def _describe(roster: Roster) -> None:
 
 def _say_result(tracker: Tracker) -> None:
     last, best = tracker.lines[-1], tracker.best
-    accuracy = ", ".join(describe_accuracy(last["global"], last["clients"])) or "not evaluated"
-    log.info("finished after round %d: %s", last["round"], accuracy)
+    scores = describe_scores(tracker.headline, last["global"], last["clients"])
+    log.info("finished after round %d: %s", last["round"], ", ".join(scores) or "not evaluated")
     if best is not None:
-        log.info("best: %s %.3f in round %d", best.criterion, best.accuracy, best.server_round)
+        log.info("best: %s %.3f in round %d", best.criterion, best.score, best.server_round)
 
 
 def _say_where(folder: Path) -> None:

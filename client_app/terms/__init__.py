@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from client_app.terms.base import Instruction, Step, Term
+from client_app.terms.base import Instruction, Term
 from client_app.terms.contrastive import Contrastive
 from client_app.terms.generative import Generative
 from client_app.terms.proximal import Proximal
 from common.config import Settings
+from common.tasks import Step
 
 TERMS: dict[str, Callable[[Settings], Term]] = {
     "fedprox": lambda settings: Proximal(),

@@ -1,4 +1,4 @@
-"""What a local term is: one summand of a client's objective, next to cross-entropy."""
+"""What a local term is: one summand of a client's objective, next to the task's own loss."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from common.config import Settings
 from common.data import ClientData
 from common.models import SplitModel
 from common.node import Node
+from common.tasks import Step
 
 
 @dataclass(frozen=True)
@@ -65,34 +66,6 @@ class Instruction:
         shapes that it must have.
         """
         return self.state.kept(part, self.server_round, count, like)
-
-
-@dataclass(frozen=True)
-class Step:
-    """One batch in training.
-
-    Attributes
-    ----------
-    x : Tensor
-        Float ``[batch, channels, height, width]``.
-    y : Tensor
-        Int64 ``[batch]``.
-    index : Tensor
-        Int64 ``[batch]``: where in the client's training set the batch comes from.
-    z : Tensor
-        Float ``[batch, latent_dim]``, with gradient.
-    logits : Tensor
-        Float ``[batch, num_classes]``, with gradient.
-    model : SplitModel
-        The model in training.
-    """
-
-    x: Tensor
-    y: Tensor
-    index: Tensor
-    z: Tensor
-    logits: Tensor
-    model: SplitModel
 
 
 class Term(Protocol):

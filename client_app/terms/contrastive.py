@@ -10,9 +10,10 @@ from flwr.app import RecordDict
 from torch import Tensor
 
 from client_app.state import LOCAL_MODEL
-from client_app.terms.base import Instruction, Step
+from client_app.terms.base import Instruction
 from common.models import SplitModel
 from common.models.split import frozen_copy
+from common.tasks import Step
 
 _FROZEN_BATCH = 512
 

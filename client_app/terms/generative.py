@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from flwr.app import ConfigRecord, RecordDict
 from torch import Tensor
 
-from client_app.terms.base import Instruction, Step
+from client_app.terms.base import Instruction
 from common import records
 from common.generator import (
     Generator,
@@ -23,6 +23,7 @@ from common.generator import (
 from common.models import SplitModel
 from common.schedules import scheduled
 from common.seeding import torch_generator
+from common.tasks import Step
 
 
 def prediction_divergence(logits: Tensor, target_logits: Tensor) -> Tensor:
@@ -61,7 +62,7 @@ class Generative:
         self._random = torch_generator(seed, "fedgen", client, instruction.server_round, device)
         self._generator: Generator | None = None
         if records.FEDGEN_GENERATOR in config:
-            generator = build_generator(settings, model.num_classes, model.latent_dim, seed)
+            generator = build_generator(settings, model.outputs, model.latent_dim, seed)
             blob = cast(bytes, config[records.FEDGEN_GENERATOR])
             generator_from_bytes(generator, blob, instruction.settings.wire.dtype)
             self._generator = generator.to(device).eval().requires_grad_(requires_grad=False)
@@ -79,7 +80,7 @@ class Generative:
             # Not bincount, which waits for the device to learn the largest label.
             self._counts.scatter_add_(0, step.y, torch.ones_like(step.y))
         if self._generator is None:
-            return step.logits.new_zeros(())
+            return step.output.new_zeros(())
         predictor = step.model.predictor
         y = sample_labels(self._prior, self._settings.batch_size, self._random)
         cross_entropy = F.cross_entropy(predictor(self._generate(y)), y)
@@ -88,7 +89,7 @@ class Generative:
         if self._beta > 0:
             with torch.no_grad():
                 target_logits = predictor(self._generate(step.y))
-            divergence = prediction_divergence(step.logits, target_logits)
+            divergence = prediction_divergence(step.output, target_logits)
             self._sums["generated-kl"] += divergence.detach()
             loss = loss + self._beta * divergence
         return loss

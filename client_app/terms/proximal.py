@@ -8,8 +8,9 @@ import torch
 from flwr.app import RecordDict
 from torch import Tensor
 
-from client_app.terms.base import Instruction, Step
+from client_app.terms.base import Instruction
 from common.models import SplitModel, shared_parameters
+from common.tasks import Step
 
 
 def squared_distance(parameters: Iterable[Tensor], global_parameters: Iterable[Tensor]) -> Tensor:

@@ -10,6 +10,7 @@ from common.config.names import NAME_PATTERN, SettingsError, check_name
 from common.config.nesting import flat, nested
 from common.config.server import ServerSettings
 from common.config.settings import ALGORITHMS, Settings, parse_settings
+from common.config.task import TaskSettings
 from common.config.training import DataSettings, ModelSettings, TrainSettings
 from common.config.wire import WireDtype, WireSettings
 
@@ -24,6 +25,7 @@ __all__ = [
     "ServerSettings",
     "Settings",
     "SettingsError",
+    "TaskSettings",
     "TrainSettings",
     "WireDtype",
     "WireSettings",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,8 @@ class FedProxSettings(Table):
 class MoonSettings(Table):
     """``[moon]`` (Li, He, Song, CVPR 2021)."""
 
+    needs: ClassVar[frozenset[str]] = frozenset({"z"})
+
     mu: NonNegative = Field(description="Weight of the model-contrastive loss.")
     temperature: Positive = Field(description="Temperature tau of the contrastive loss.")
     buffer_size: Annotated[Whole, Field(ge=1, le=16)] = Field(
@@ -27,6 +29,8 @@ class MoonSettings(Table):
 
 class FedGenSettings(Table):
     """``[fedgen]`` (Zhu, Hong, Zhou, ICML 2021)."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"z", "class labels"})
 
     noise: Literal["normal", "uniform"] = Field(
         description="Noise of the generator: N(0, I) (paper) or uniform on [0, 1) (code)."

@@ -75,14 +75,14 @@ class ServerSettings(Table):
         "0: never."
     )
     stop_metric: Literal[
-        "global-accuracy", "global-loss", "clients-accuracy", "clients-worst", "clients-loss"
+        "global-score", "global-loss", "clients-score", "clients-worst", "clients-loss"
     ] = Field(
-        description="What `patience` watches: accuracy or loss of the global model on the server's "
-        "test set, or the clients' mean accuracy, that of the worst client, or their loss."
+        description="What `patience` watches: the task's headline score (`task.name`) or the loss "
+        "of the global model on the server's test set, or the clients' mean score, that of the "
+        "worst client, or their loss."
     )
     alarm_rounds: Annotated[Whole, Field(ge=0)] = Field(
-        description="Rounds after which accuracy at the level of guessing raises an alarm. 0: "
-        "never."
+        description="Rounds after which a score at the level of guessing raises an alarm. 0: never."
     )
     keep_checkpoints: Annotated[Whole, Field(ge=1)] = Field(
         description="Checkpoints that the server keeps. With 2, a run can be resumed even when the "

@@ -12,6 +12,7 @@ from common.config.names import RESERVED_NAME, SettingsError, check_name
 from common.config.nesting import nested
 from common.config.server import ServerSettings
 from common.config.table import Table, Whole
+from common.config.task import GIVES, TaskSettings
 from common.config.training import DataSettings, ModelSettings, TrainSettings
 from common.config.wire import WireSettings
 
@@ -37,6 +38,7 @@ class Settings(Table):
         "have to be those it was started with; `num-rounds` may grow, and deadlines, timeouts and "
         "the like may change."
     )
+    task: TaskSettings
     data: DataSettings
     model: ModelSettings
     train: TrainSettings
@@ -60,6 +62,23 @@ class Settings(Table):
             raise ValueError(
                 f"allowed are {', '.join(ALGORITHMS)}, or different ones joined by '+', as "
                 "'moon+fedgen'"
+            )
+        return value
+
+    @field_validator("task")
+    @classmethod
+    def _gives_what_algorithms_need(cls, value: TaskSettings, info: ValidationInfo) -> TaskSettings:
+        given, wanting = GIVES[value.name], []
+        for algorithm in info.data.get("algorithm", "").split("+"):
+            table = (
+                cls.model_fields[algorithm].annotation if algorithm in cls.model_fields else None
+            )
+            lacks = sorted(getattr(table, "needs", frozenset()) - given)
+            wanting += [f"{algorithm!r} needs {' and '.join(lacks)}"] if lacks else []
+        if wanting:
+            raise ValueError(
+                f"algorithm {', '.join(wanting)}, which task {value.name!r} doesn't give: it gives "
+                f"{', '.join(sorted(given))}. Use another algorithm or task"
             )
         return value
 

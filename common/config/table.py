@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -33,3 +33,6 @@ class Table(BaseModel):
         alias_generator=lambda name: name.replace("_", "-"),
         populate_by_name=True,
     )
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """In an algorithm's table: what it needs of the task (``common.config.task.GIVES``)."""

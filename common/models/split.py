@@ -20,23 +20,23 @@ class SplitModel(nn.Module):
     encoder : nn.Module
         ``x`` (float ``[batch, channels, height, width]``) to ``z`` (float ``[batch, latent_dim]``).
     predictor : nn.Module
-        ``z`` to logits (float ``[batch, num_classes]``).
-    latent_dim, num_classes : int
+        ``z`` to what the task makes of it, such as logits (float ``[batch, outputs]``).
+    latent_dim, outputs : int
     """
 
     def __init__(
-        self, encoder: nn.Module, predictor: nn.Module, latent_dim: int, num_classes: int
+        self, encoder: nn.Module, predictor: nn.Module, latent_dim: int, outputs: int
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.predictor = predictor
         self.latent_dim = latent_dim
-        self.num_classes = num_classes
+        self.outputs = outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of ``x``."""
-        logits: Tensor = self.predictor(self.encoder(x))
-        return logits
+        """Return the predictor's output for ``x``."""
+        output: Tensor = self.predictor(self.encoder(x))
+        return output
 
     def encoder_names(self) -> set[str]:
         """Return the state-dict names of the encoder, its buffers included."""

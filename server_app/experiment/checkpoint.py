@@ -56,14 +56,31 @@ class Best:
     ----------
     server_round : int
     criterion : str
-        What it was chosen by, as ``global accuracy``.
-    accuracy : float
-        In [0, 1].
+        What it was chosen by: of which models, and as the last word the name of the score.
+    score : float
+        Its headline score.
     """
 
     server_round: int
     criterion: str
-    accuracy: float
+    score: float
+
+    def facts(self) -> dict[str, Any]:
+        """Return the JSON form; the score stands under its own name, the criterion's last word."""
+        name = self.criterion.rpartition(" ")[2]
+        return {"round": self.server_round, "criterion": self.criterion, name: self.score}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Best:
+        """Return what :meth:`facts` were made of.
+
+        Raises
+        ------
+        KeyError
+            One is missing.
+        """
+        criterion = str(facts["criterion"])
+        return cls(facts["round"], criterion, facts[criterion.rpartition(" ")[2]])
 
 
 @dataclass(frozen=True)
@@ -191,12 +208,10 @@ def _remove(path: Path) -> None:
 
 
 def _describe(checkpoint: Checkpoint, blobs: Mapping[str, bytes]) -> dict[str, Any]:
-    best = checkpoint.best
     facts = {
         "format": FORMAT,
         "round": checkpoint.server_round,
-        "best": best
-        and {"round": best.server_round, "criterion": best.criterion, "accuracy": best.accuracy},
+        "best": checkpoint.best and checkpoint.best.facts(),
         "versions": dict(checkpoint.versions),
         "files": {name: sha256(blob) for name, blob in blobs.items()},
     }
@@ -225,12 +240,11 @@ def _read(path: Path, server_round: int) -> Checkpoint:
     for name, digest in facts["files"].items():
         if sha256(blobs[name]) != digest:
             raise DamagedFileError(f"{path / name} is damaged: its checksum differs")
-    best = facts["best"]
     return Checkpoint(
         server_round=facts["round"],
         arrays=unpack_tensors(blobs[MODEL])[0],
         strategy=unpack_tensors(blobs[STRATEGY])[0],
         lines=[json.loads(line) for line in blobs[HISTORY].splitlines()],
-        best=best and Best(best["round"], best["criterion"], best["accuracy"]),
+        best=facts["best"] and Best.of(facts["best"]),
         versions=facts["versions"],
     )

@@ -25,6 +25,7 @@ from common.models import (
     recover_model,
     save_model,
 )
+from common.tasks import build_task
 from server_app.clients.query import Client
 from server_app.errors import OutputError, ResumeError
 from server_app.experiment.checkpoint import (
@@ -90,6 +91,8 @@ class Tracker:
         ``metrics.jsonl`` so far, ascending.
     history : list[Outcome]
         What of them decides about later rounds.
+    headline : Headline
+        The score that ``best/`` is chosen by.
     best : Best or None
         The round whose model is in ``best/``; of equal ones the first.
     """
@@ -100,6 +103,7 @@ class Tracker:
         self.best: Best | None = None
         self.lines: list[dict[str, Any]] = []
         self.history: list[Outcome] = []
+        self.headline = build_task(settings).headline
         self._settings = settings
         self._spec = spec
         self._reopened = False
@@ -190,7 +194,7 @@ class Tracker:
         """
         warn_of_versions(checkpoint.versions)
         self.lines = [dict(line) for line in checkpoint.lines]
-        self.history = [outcome_of(line) for line in self.lines]
+        self.history = [outcome_of(line, self.headline) for line in self.lines]
         with _explained(self.folder):
             for name in (BEST, FINAL):
                 recover_model(self.folder / name)
@@ -221,12 +225,12 @@ class Tracker:
         """
         line = report.record()
         is_best = report.score is not None and (
-            self.best is None or report.score[1] > self.best.accuracy
+            self.best is None or self.headline.better(report.score[1], self.best.score)
         )
         if is_best and report.score is not None:
             self.best = Best(report.server_round, *report.score)
         self.lines.append(line)
-        self.history.append(outcome_of(line))
+        self.history.append(outcome_of(line, self.headline))
         arrays = records.shared_state(model, self._settings.model)
         checkpoint = Checkpoint(
             report.server_round, arrays, strategy, self.lines, self.best, versions()
@@ -276,8 +280,7 @@ class Tracker:
         try:
             # Loaded, not only looked at: its weights may be damaged.
             load_model(self.folder / BEST, allow_private_parts=True)
-            facts = load_facts(self.folder / BEST)
-            return Best(facts["round"], facts["criterion"], facts["accuracy"])
+            return Best.of(load_facts(self.folder / BEST))
         except (SavedModelError, KeyError):
             return None
 
@@ -289,9 +292,9 @@ class Tracker:
             "seed": self._settings.seed,
             **{key: line[key] for key in ("round", "global", "clients")},
         }
-        score = score_of(line["global"], line["clients"])
+        score = score_of(self.headline, line["global"], line["clients"])
         if score:
-            facts["criterion"], facts["accuracy"] = score
+            facts |= Best(line["round"], *score).facts()
         save_model(self.folder / name, model, self._settings.model, self._spec, facts)
 
 

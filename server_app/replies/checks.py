@@ -185,28 +185,6 @@ def _wrong_numbers(metrics: MetricRecord) -> str:
     return ""
 
 
-def wrong_evaluation(metrics: MetricRecord) -> str:
-    """Return why the loss can't be one or counts contradict each other.
-
-    The metrics have passed :func:`wrong_metrics`.
-    """
-    loss = metrics[records.LOSS]
-    if isinstance(loss, list) or not 0 <= loss <= LARGEST_METRIC:
-        return f"its loss is {loss!r}, a mean cross-entropy is 0 to {LARGEST_METRIC:g}"
-    total, correct = metrics[records.NUM_EXAMPLES], metrics[records.CORRECT]
-    class_total, class_correct = metrics[records.CLASS_TOTAL], metrics[records.CLASS_CORRECT]
-    if not isinstance(class_total, list) or not isinstance(class_correct, list):
-        raise TypeError("the metrics per class are no lists: call wrong_metrics first")
-    if any(not 0 <= right <= n for right, n in zip(class_correct, class_total, strict=True)):
-        return f"it counts {class_correct} right answers of {class_total} examples per label"
-    if sum(class_total) != total or sum(class_correct) != correct:
-        return (
-            f"its counts per label add up to {sum(class_correct)} of {sum(class_total)}, "
-            f"but it says {correct} of {total}"
-        )
-    return ""
-
-
 def malformed_label_counts(counts: object, num_classes: int) -> str:
     """Return why ``counts`` are not ``num_classes`` whole numbers from 0 to 2**40."""
     if (

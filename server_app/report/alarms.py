@@ -8,6 +8,7 @@ from typing import Any
 
 from common import records
 from common.config import ServerSettings
+from common.tasks import Task
 from server_app.replies.checks import NOT_FINITE
 from server_app.report.history import Outcome
 from server_app.report.round_report import RoundReport
@@ -16,7 +17,7 @@ from server_app.report.round_report import RoundReport
 def alarms(
     report: RoundReport,
     settings: ServerSettings,
-    num_classes: int,
+    task: Task,
     history: Sequence[Outcome] = (),
 ) -> tuple[str, ...]:
     """Return what is wrong with a round that went through all the same.
@@ -25,7 +26,7 @@ def alarms(
     ----------
     report : RoundReport
     settings : ServerSettings
-    num_classes : int
+    task : Task
     history : Sequence[Outcome]
         The rounds before, ascending.
 
@@ -36,20 +37,11 @@ def alarms(
     """
     return (
         *_losses(report),
-        *_guessing(report, settings.alarm_rounds, num_classes),
+        *_guessing(report, settings.alarm_rounds, task),
         *_standing_still(report),
         *_silent(report, history),
         *_blind_patience(report, settings),
     )
-
-
-def level_of_guessing(num_classes: int) -> float:
-    """Return the accuracy up to which a model may be guessing, for at least 2 classes.
-
-    One and a half times what uniform guessing reaches, but at most 0.6: of two classes, 0.75
-    can be honest work.
-    """
-    return min(1.5 / num_classes, 0.6)
 
 
 def _losses(report: RoundReport) -> Iterator[str]:
@@ -74,15 +66,15 @@ def _is_not_finite(numbers: Mapping[str, Any] | None) -> bool:
     return isinstance(loss, float) and not math.isfinite(loss)
 
 
-def _guessing(report: RoundReport, after: int, num_classes: int) -> Iterator[str]:
+def _guessing(report: RoundReport, after: int, task: Task) -> Iterator[str]:
     if after == 0 or report.server_round < after or report.score is None:
         return
-    what, accuracy = report.score
-    if accuracy <= level_of_guessing(num_classes):
+    what, score = report.score
+    seen = task.guessing(score, report.global_model or report.clients or {})
+    if seen:
         yield (
-            f"after {report.server_round} rounds {what} is {accuracy:.3f}, hardly more than "
-            f"guessing among {num_classes} classes: look at the labels, the normalisation of the "
-            "images and train.learning-rate"
+            f"after {report.server_round} rounds {what} is {seen}: look at the labels, at how the "
+            "data are normalised, and at train.learning-rate"
         )
 
 

@@ -1,84 +1,85 @@
-"""From counts of right answers to the numbers that are reported."""
+"""From what was measured to the numbers that are reported."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from flwr.app import MetricRecord
 
 from common import records
-from common.evaluation import Counts, count_correct
+from common.tasks import Sums, Task, add
 
 if TYPE_CHECKING:
     from common.data import ExampleSet
     from common.models import SplitModel
 
-Summary = dict[str, object]
+Summary = dict[str, Any]
 
 
-def counts_of(metrics: MetricRecord) -> Counts:
-    """Return what a client counted; the record has passed admission."""
-    return Counts(
-        total=int(cast(int, metrics[records.NUM_EXAMPLES])),
-        correct=int(cast(int, metrics[records.CORRECT])),
-        loss=float(cast(float, metrics[records.LOSS])),
-        class_correct=tuple(int(n) for n in cast(list[int], metrics[records.CLASS_CORRECT])),
-        class_total=tuple(int(n) for n in cast(list[int], metrics[records.CLASS_TOTAL])),
-    )
+def sums_of(metrics: MetricRecord, task: Task) -> Sums:
+    """Return what a client has measured; the record has passed admission."""
+    return cast(Sums, {name: metrics[name] for name in (records.NUM_EXAMPLES, *task.sums)})
 
 
-def summarise_clients(counts: Mapping[str, Counts]) -> Summary | None:
-    """Return the clients' accuracies and what they amount to.
+def summarise_clients(task: Task, sums: Mapping[str, Sums]) -> Summary | None:
+    """Return the clients' headline scores and what they amount to.
 
     Parameters
     ----------
-    counts : Mapping[str, Counts]
+    task : Task
+    sums : Mapping[str, Sums]
         By client name; clients without evaluation examples are left out.
 
     Returns
     -------
     dict or None
-        None without any example. Accuracies are in [0, 1]: ``per-client`` by name; ``mean`` and
-        ``std`` over clients (population); ``worst`` with ``name`` and ``accuracy``, of several the
-        first name; ``weighted``, all correct answers by all examples, which is the number that
-        FedGen's published code reports; ``per-class``, None for a label that nobody has. ``loss``
-        is the mean cross-entropy over all examples, ``examples`` their number.
+        None without any example. ``per-client``, the headline by name; ``mean`` and ``std`` over
+        clients (population); ``worst`` with ``name`` and the headline, of several the first name;
+        ``weighted``, the headline of all examples together, which is the number that FedGen's
+        published code reports; and of all examples together the task's other scores. A score that
+        is not defined is None, with the reason under ``undefined``.
     """
-    present = {name: counts[name] for name in sorted(counts) if counts[name].total > 0}
+    present = {name: sums[name] for name in sorted(sums) if sums[name][records.NUM_EXAMPLES]}
     if not present:
         return None
-    accuracy = {name: count.correct / count.total for name, count in present.items()}
-    examples = sum(count.total for count in present.values())
-    mean = math.fsum(accuracy.values()) / len(accuracy)
-    variance = math.fsum((value - mean) ** 2 for value in accuracy.values()) / len(accuracy)
-    worst = min(accuracy, key=lambda name: (accuracy[name], name))
+    headline = task.headline
+    scores = {name: task.score(each) for name, each in present.items()}
+    values = {name: cast(float | None, s.values[headline.name]) for name, s in scores.items()}
+    pooled = task.score(add(present.values()))
+    undefined: dict[str, Any] = dict(pooled.undefined)
+    if without := {
+        name: each.undefined[headline.name]
+        for name, each in scores.items()
+        if headline.name in each.undefined
+    }:
+        undefined["per-client"] = without
+    return {
+        **_over_clients({name: v for name, v in values.items() if v is not None}, task),
+        "weighted": pooled.values[headline.name],
+        **{name: value for name, value in pooled.values.items() if name != headline.name},
+        "per-client": values,
+        **({"undefined": undefined} if undefined else {}),
+    }
+
+
+def _over_clients(values: Mapping[str, float], task: Task) -> Summary:
+    headline = task.headline
+    if not values:
+        return {"mean": None, "std": None, "worst": {"name": "", headline.name: None}}
+    mean = math.fsum(values.values()) / len(values)
+    variance = math.fsum((value - mean) ** 2 for value in values.values()) / len(values)
+    sign = 1 if headline.more_is_better else -1
+    worst = min(values, key=lambda name: (sign * values[name], name))
     return {
         "mean": mean,
         "std": math.sqrt(variance),
-        "worst": {"name": worst, "accuracy": accuracy[worst]},
-        "weighted": sum(count.correct for count in present.values()) / examples,
-        "loss": math.fsum(count.loss * count.total for count in present.values()) / examples,
-        "examples": examples,
-        "per-client": accuracy,
-        "per-class": per_class_accuracy(list(present.values())),
+        "worst": {"name": worst, headline.name: values[worst]},
     }
 
 
-def per_class_accuracy(counts: Sequence[Counts]) -> list[float | None]:
-    """Return accuracy per label over all ``counts`` (at least one), None without examples."""
-    correct = [sum(column) for column in zip(*(c.class_correct for c in counts), strict=True)]
-    total = [sum(column) for column in zip(*(c.class_total for c in counts), strict=True)]
-    return [right / n if n else None for right, n in zip(correct, total, strict=True)]
-
-
-def evaluate_global(model: SplitModel, examples: ExampleSet) -> Summary:
-    """Return ``accuracy``, ``loss``, ``examples`` and ``per-class`` of a model on a test set."""
-    counts = count_correct(model, examples)
-    return {
-        "accuracy": counts.correct / counts.total if counts.total else None,
-        "loss": counts.loss,
-        "examples": counts.total,
-        "per-class": per_class_accuracy([counts]),
-    }
+def evaluate_global(task: Task, model: SplitModel, examples: ExampleSet) -> Summary:
+    """Return the task's scores of a model on a test set; ``undefined`` says why one is None."""
+    scores = task.score(task.measure(model, examples))
+    return {**scores.values, **({"undefined": dict(scores.undefined)} if scores.undefined else {})}

@@ -10,14 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_SCORES = {
-    "global-accuracy": ("global", "accuracy"),
-    "global-loss": ("global", "loss"),
-    "clients-accuracy": ("clients", "mean"),
-    "clients-worst": ("clients", "worst", "accuracy"),
-    "clients-loss": ("clients", "loss"),
-}
-"""Where ``server.stop-metric`` stands in a line."""
+from common.tasks import Headline
 
 
 @dataclass(frozen=True)
@@ -45,9 +38,16 @@ class Outcome:
     missing: tuple[str, ...] = ()
 
 
-def outcome_of(line: Mapping[str, Any]) -> Outcome:
+def outcome_of(line: Mapping[str, Any], headline: Headline) -> Outcome:
     """Return the outcome of a round from its line (``RoundReport.record()``)."""
-    scores = {name: _at(line, path) for name, path in _SCORES.items()}
+    paths = {
+        "global-score": ("global", headline.name),
+        "global-loss": ("global", "loss"),
+        "clients-score": ("clients", "mean"),
+        "clients-worst": ("clients", "worst", headline.name),
+        "clients-loss": ("clients", "loss"),
+    }
+    scores = {name: _at(line, path) for name, path in paths.items()}
     return Outcome(
         server_round=int(line["round"]),
         failed=(*line["refused"], *line["missing"]),
@@ -67,7 +67,9 @@ def recently_failed(history: Iterable[Outcome], server_round: int, rounds: int) 
     )
 
 
-def out_of_patience(history: Sequence[Outcome], metric: str, patience: int) -> str:
+def out_of_patience(
+    history: Sequence[Outcome], metric: str, patience: int, headline: Headline
+) -> str:
     """Return why the run should end now, or "" if it should go on.
 
     Parameters
@@ -75,16 +77,19 @@ def out_of_patience(history: Sequence[Outcome], metric: str, patience: int) -> s
     history : Sequence[Outcome]
         All rounds so far, ascending.
     metric : str
-        A ``server.stop-metric``; for one that ends in ``loss``, less is better.
+        A ``server.stop-metric``.
     patience : int
         Evaluations since the best one, not counting it, from which on the answer is yes. 0: never.
         A round that was evaluated without a finite ``metric`` counts as one without improvement.
+    headline : Headline
+        What the scores are, and which way is better; of a loss, less is.
     """
     evaluated = [outcome for outcome in history if outcome.evaluated]
     known = [outcome for outcome in evaluated if metric in outcome.scores]
     if patience == 0 or not known:
         return ""
-    sign = -1 if metric.endswith("loss") else 1
+    less_is_better = metric.endswith("loss") or not headline.more_is_better
+    sign = -1 if less_is_better else 1
     # Of equal ones the first: standing still is no improvement.
     best = max(known, key=lambda outcome: (sign * outcome.scores[metric], -outcome.server_round))
     since = sum(outcome.server_round > best.server_round for outcome in evaluated)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from common import records
+from common.tasks import Headline
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class RoundReport:
     ----------
     server_round, num_rounds : int
         From 1.
+    headline : Headline
+        The score that models are chosen by.
     train : Mapping
         The strategy's train metrics, means over clients, and ``num-examples``, their sum.
     training : Participation
@@ -89,6 +92,7 @@ class RoundReport:
 
     server_round: int
     num_rounds: int
+    headline: Headline
     train: Mapping[str, Any]
     training: Participation
     clients: Mapping[str, Any] | None
@@ -104,7 +108,7 @@ class RoundReport:
     @property
     def score(self) -> tuple[str, float] | None:
         """What ``best/`` is chosen by, and its value; None in a round without evaluation."""
-        return score_of(self.global_model, self.clients)
+        return score_of(self.headline, self.global_model, self.clients)
 
     def record(self) -> dict[str, Any]:
         """Return the JSON form; numbers that are not finite become null."""
@@ -132,7 +136,7 @@ class RoundReport:
         if isinstance(loss, float):
             # A diverging loss may have forty digits.
             parts.append(f"loss {loss:.3f}" if abs(loss) < 1e6 else f"loss {loss:.3g}")
-        parts += describe_accuracy(self.global_model, self.clients)
+        parts += describe_scores(self.headline, self.global_model, self.clients)
         parts.append(f"{len(self.training.participants)} replies")
         failed = len(self.training.refused) + len(self.training.missing)
         if failed:
@@ -144,28 +148,28 @@ class RoundReport:
 
 
 def score_of(
-    global_model: Mapping[str, Any] | None, clients: Mapping[str, Any] | None
+    headline: Headline, global_model: Mapping[str, Any] | None, clients: Mapping[str, Any] | None
 ) -> tuple[str, float] | None:
     """Return what ``best/`` is chosen by, and its value; None without evaluation."""
-    if global_model is not None and global_model["accuracy"] is not None:
-        return "global accuracy", float(global_model["accuracy"])
-    if clients is not None:
-        return "mean client accuracy", float(clients["mean"])
+    if global_model is not None and global_model[headline.name] is not None:
+        return f"global {headline.name}", float(global_model[headline.name])
+    if clients is not None and clients["mean"] is not None:
+        return f"mean client {headline.name}", float(clients["mean"])
     return None
 
 
-def describe_accuracy(
-    global_model: Mapping[str, Any] | None, clients: Mapping[str, Any] | None
+def describe_scores(
+    headline: Headline, global_model: Mapping[str, Any] | None, clients: Mapping[str, Any] | None
 ) -> list[str]:
     """Return ``["global 0.912", "clients 0.893±0.040 (worst 0.810 client-0003)"]``, as known."""
     parts = []
-    if global_model is not None and global_model["accuracy"] is not None:
-        parts.append(f"global {global_model['accuracy']:.3f}")
-    if clients is not None:
+    if global_model is not None and global_model[headline.name] is not None:
+        parts.append(f"global {global_model[headline.name]:.3f}")
+    if clients is not None and clients["mean"] is not None:
         worst = clients["worst"]
         parts.append(
             f"clients {clients['mean']:.3f}±{clients['std']:.3f} "
-            f"(worst {worst['accuracy']:.3f} {worst['name']})"
+            f"(worst {worst[headline.name]:.3f} {worst['name']})"
         )
     return parts
 

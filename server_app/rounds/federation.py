@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from flwr.serverapp import Grid
@@ -10,6 +11,7 @@ from flwr.serverapp.strategy import Strategy
 
 from common.config import Settings
 from common.models import SplitModel
+from common.tasks import Task, build_task
 from server_app.clients.roster import Roster
 from server_app.exchange.clock import Clock
 from server_app.exchange.late_replies import LateReplies
@@ -57,3 +59,8 @@ class Federation:
     tracker: Tracker
     clock: Clock
     late: LateReplies = field(default_factory=LateReplies)
+
+    @cached_property
+    def task(self) -> Task:
+        """What is learned, and how good a model is at it."""
+        return build_task(self.settings)

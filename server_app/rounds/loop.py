@@ -72,7 +72,7 @@ def why_over(tracker: Tracker, settings: Settings) -> str:
     if tracker.lines and tracker.lines[-1]["round"] >= settings.num_rounds:
         return f"all {settings.num_rounds} rounds have been played"
     server = settings.server
-    return out_of_patience(tracker.history, server.stop_metric, server.patience)
+    return out_of_patience(tracker.history, server.stop_metric, server.patience, tracker.headline)
 
 
 def play_round(
@@ -96,12 +96,13 @@ def play_round(
         evaluation, clients = phases.evaluate_clients(federation, arrays, server_round)
         watch.lap("evaluate-clients")
         if federation.test_set is not None:
-            global_model = evaluate_global(federation.model, federation.test_set)
+            global_model = evaluate_global(federation.task, federation.model, federation.test_set)
         watch.lap("evaluate-global")
     exchanges = [each.exchange for each in (*attempts, evaluation) if each]
     report = RoundReport(
         server_round=server_round,
         num_rounds=settings.num_rounds,
+        headline=federation.task.headline,
         train=metrics,
         training=attempts[-1].participation,
         clients=clients,
@@ -118,7 +119,7 @@ def play_round(
 
 def _with_alarms(federation: Federation, report: RoundReport) -> RoundReport:
     history = federation.tracker.history
-    found = alarms(report, federation.settings.server, federation.model.num_classes, history)
+    found = alarms(report, federation.settings.server, federation.task, history)
     for alarm in found:
         log.warning("round %d: %s", report.server_round, alarm)
     return replace(report, alarms=found)

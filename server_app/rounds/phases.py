@@ -23,7 +23,7 @@ from server_app.exchange.grid_views import SelectedGrid
 from server_app.replies.admission import Gate, explain
 from server_app.replies.checks import update_norm
 from server_app.replies.spool import MB, Spool
-from server_app.report.evaluation import Summary, counts_of, summarise_clients
+from server_app.report.evaluation import Summary, summarise_clients, sums_of
 from server_app.report.history import recently_failed
 from server_app.rounds.attempt import Attempt, ask
 from server_app.rounds.federation import (
@@ -120,6 +120,7 @@ def _train_attempt(
         arrays,
         _parameters(federation),
         settings,
+        federation.task,
         federation.roster,
         federation.strategy,
     )
@@ -229,7 +230,7 @@ def evaluate_clients(
         server_round, arrays, _config(federation, server_round), _selected(federation, names)
     )
     messages = encoded(messages, _parameters(federation), settings.wire.dtype)
-    gate = Gate(evaluate_rules(server_round, federation.model.num_classes))
+    gate = Gate(evaluate_rules(server_round, federation.task))
     attempt = _ask(federation, messages, gate, server_round, _SMALL_AT_ONCE)
     if attempt.reasons:
         log.warning("round %d, not evaluated:\n%s", server_round, explain(attempt.reasons))
@@ -238,7 +239,8 @@ def evaluate_clients(
     if counted:
         federation.strategy.aggregate_evaluate(server_round, counted)
     by_name = zip(attempt.participation.participants, attempt.replies, strict=True)
-    return attempt, summarise_clients({name: counts_of(_metrics(m)) for name, m in by_name})
+    sums = {name: sums_of(_metrics(reply), federation.task) for name, reply in by_name}
+    return attempt, summarise_clients(federation.task, sums)
 
 
 def _ask(

@@ -9,10 +9,11 @@ from flwr.serverapp.strategy import Strategy
 
 from common import records
 from common.config import Settings
+from common.tasks import Task
 from common.wire import decode_update
 from server_app.clients.roster import Roster
 from server_app.replies.admission import ModelRules, Rules
-from server_app.replies.checks import wrong_evaluation
+from server_app.report.evaluation import sums_of
 from server_app.strategies.wrapper import why_not
 
 
@@ -21,6 +22,7 @@ def train_rules(
     arrays: ArrayRecord,
     parameters: Set[str],
     settings: Settings,
+    task: Task,
     roster: Roster,
     strategy: Strategy,
 ) -> Rules:
@@ -34,6 +36,7 @@ def train_rules(
     parameters : Set[str]
         Names of its arrays that are parameters.
     settings : Settings
+    task : Task
     roster : Roster
         Nobody may have more examples than at the query; whose data have changed is asked anew.
     strategy : Strategy
@@ -57,27 +60,20 @@ def train_rules(
             statistics_multiple=settings.server.statistics_multiple,
             decode=lambda came: decode_update(came, arrays, parameters, settings.wire.dtype),
         ),
-        metrics=dict.fromkeys(records.train_metrics(settings.algorithms)),
+        metrics=dict.fromkeys(records.train_metrics(task.loss_name, settings.algorithms)),
         most_examples={name: sum(held) for name, held in roster.label_counts().items()},
         further=further,
         in_doubt=roster.ask_anew,
     )
 
 
-def evaluate_rules(server_round: int, num_classes: int) -> Rules:
+def evaluate_rules(server_round: int, task: Task) -> Rules:
     """Return the rules for replies to an evaluate instruction."""
+
+    def wrong_sums(client: str, reply: Message) -> str:
+        metrics = records.of_type(reply.content, MetricRecord)[records.METRICS]
+        return task.why_not(sums_of(metrics, task))
+
     return Rules(
-        server_round=server_round,
-        metrics={
-            records.LOSS: None,
-            records.CORRECT: None,
-            records.CLASS_CORRECT: num_classes,
-            records.CLASS_TOTAL: num_classes,
-        },
-        fewest_examples=0,
-        further=_wrong_counts,
+        server_round=server_round, metrics=task.sums, fewest_examples=0, further=wrong_sums
     )
-
-
-def _wrong_counts(client: str, reply: Message) -> str:
-    return wrong_evaluation(records.of_type(reply.content, MetricRecord)[records.METRICS])

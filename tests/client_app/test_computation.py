@@ -12,7 +12,7 @@ from common import records
 from common.config import SettingsError
 from common.data import Batch
 from common.models import SplitModel
-from tests.client_app.test_training import batch_of, linear_model, sgd
+from tests.client_app.test_training import TASK, batch_of, linear_model, sgd
 from tests.settings import make_settings
 
 CPU = torch.device("cpu")
@@ -34,7 +34,7 @@ def trained(computation: Computation | None) -> SplitModel:
     """Return a convolutional model after three steps."""
     model = convolutional_model()
     computation = computation or Computation()
-    train(computation.arrange(model), images(), [], sgd(model, 0.1), computation)
+    train(TASK, computation.arrange(model), images(), [], sgd(model, 0.1), computation)
     return model
 
 
@@ -45,7 +45,7 @@ def test_the_forward_pass_is_in_the_precision_and_its_outputs_and_weights_are_fl
     model, seen = linear_model(), list[torch.dtype]()
     model.predictor.register_forward_hook(lambda *call: seen.append(call[2].dtype))
     computation = Computation(CPU, precision=precision)
-    train(model, [batch_of([1.0, 0.5], y=[0])], [], sgd(model, 0.5), computation)
+    train(TASK, model, [batch_of([1.0, 0.5], y=[0])], [], sgd(model, 0.5), computation)
     assert seen == [getattr(torch, precision)]
     # p = (1/2, 1/2), dCE/dW = (p - onehot) x = [[-1/2, -1/4], [1/2, 1/4]]: exact in both
     # precisions. In float16 the loss is scaled by 2**16, and the gradient back again.
@@ -61,9 +61,9 @@ def test_a_step_that_overflows_float16_is_left_out_and_the_next_is_scaled_less()
     # 4 halvings it is 2**15: four steps are left out, the fifth is taken, -0.5 * (-1/2) * 16.
     batch = batch_of([16.0, 0.0], y=[0])
     optimizer = sgd(model, 0.5)
-    train(model, [batch] * 4, [], optimizer, computation)
+    train(TASK, model, [batch] * 4, [], optimizer, computation)
     assert torch.equal(model.predictor.weight, torch.zeros(2, 2))
-    train(model, [batch], [], optimizer, computation)
+    train(TASK, model, [batch], [], optimizer, computation)
     assert torch.equal(model.predictor.weight, torch.tensor([[4.0, 0.0], [-4.0, 0.0]]))
 
 
@@ -78,7 +78,7 @@ def test_channels_last_lays_weights_and_images_out_anew_and_sends_the_same_array
     computation, seen = Computation(CPU, channels_last=True), list[Tensor]()
     model = computation.arrange(convolutional_model())
     model.encoder.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    train(model, images()[:1], [], sgd(model, 0.1), computation)
+    train(TASK, model, images()[:1], [], sgd(model, 0.1), computation)
     assert seen[0].is_contiguous(memory_format=torch.channels_last)
     weight = model.state_dict()["encoder.0.weight"]
     assert weight.is_contiguous(memory_format=torch.channels_last)

@@ -19,6 +19,7 @@ from common.data import ClientData, DataSpec, ExampleSet, TrainBatches
 from common.generator import build_generator, generator_to_bytes
 from common.models import MODELS, SplitModel, build_model
 from common.node import Folders, Node
+from common.tasks import build_task
 from tests.settings import make_settings
 
 SPEC = DataSpec("made up", (3, 16, 16), 4, (0.5,) * 3, (0.5,) * 3)
@@ -32,7 +33,7 @@ PAIRS = [
 
 def second_round(settings: Settings, model: SplitModel, folder: Path) -> Instruction:
     """Return an instruction that lets every term act: previous model and generator."""
-    generator = build_generator(settings.fedgen, model.num_classes, model.latent_dim, 0)
+    generator = build_generator(settings.fedgen, model.outputs, model.latent_dim, 0)
     config = ConfigRecord(
         {
             records.FEDGEN_PRIOR: [0.25] * 4,
@@ -70,10 +71,15 @@ def test_a_step_changes_encoder_and_predictor(name: str, algorithm: str, tmp_pat
         steps=0,
         generator=torch.Generator().manual_seed(0),
     )
-    metrics = train(model, batches, terms, build_optimizer(model, settings.train, 0.01))
+    task = build_task(settings)
+    metrics = train(
+        build_task(settings), model, batches, terms, build_optimizer(model, settings.train, 0.01)
+    )
     assert all(math.isfinite(value) for value in metrics.values())
     reported = {*metrics, records.TRAIN_SECONDS}
-    assert reported == set(records.train_metrics(settings.algorithms)), "the server refuses others"
+    assert reported == set(records.train_metrics(task.loss_name, settings.algorithms)), (
+        "the server refuses others"
+    )
     changed = {k for k, value in model.named_parameters() if not torch.equal(value, before[k])}
     assert any(key.startswith("encoder.") for key in changed)
     assert any(key.startswith("predictor.") for key in changed)

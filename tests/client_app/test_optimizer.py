@@ -79,11 +79,12 @@ from client_app.optimizer import Adam, Sgd
 from client_app.training import train
 from common.data import Batch
 from common.models import SplitModel
+from common.tasks.classification import Classification
 batch = Batch(torch.ones(2, 2), torch.tensor([0, 1]), torch.arange(2))
 for optimizer in (Sgd, Adam):
     model = SplitModel(nn.Flatten(), nn.Linear(2, 2), 2, 2)
     rest = (0.9, 0.0) if optimizer is Sgd else (0.0,)
-    train(model, [batch], [], optimizer(model.parameters(), 0.1, *rest))
+    train(Classification(2), model, [batch], [], optimizer(model.parameters(), 0.1, *rest))
 sys.exit("torch._dynamo" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

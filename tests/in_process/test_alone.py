@@ -48,9 +48,9 @@ def test_no_weight_is_in_any_message_and_clients_go_on_from_their_own(
             arrays.extend(len(record) for record in content.array_records.values())
         return reply
 
-    def remembering(model: Any, *rest: Any) -> Any:
+    def remembering(task: Any, model: Any, *rest: Any) -> Any:
         began.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
-        return train(model, *rest)
+        return train(task, model, *rest)
 
     monkeypatch.setattr("client_app.app.train", remembering)
     folder = run_in_process(ALONE, 2, tmp_path, client_app=listening)

@@ -112,8 +112,8 @@ def test_clients_of_one_model_begin_with_the_same_encoder(tmp_path: Path) -> Non
 
 def test_clients_evaluate_with_their_own_encoder_and_the_global_predictor(tmp_path: Path) -> None:
     from common.data import load_client_data
-    from common.evaluation import count_correct
     from common.node import Folders, Node
+    from common.tasks import build_task
 
     folder = run_in_process(PRIVATE, 2, tmp_path)
     last = lines_of(folder)[-1]
@@ -128,8 +128,9 @@ def test_clients_evaluate_with_their_own_encoder_and_the_global_predictor(tmp_pa
         model.load_state_dict(kept(tmp_path, name, 2))
         model.predictor.load_state_dict(predictor.state_dict())
         data = load_client_data(settings, Node(name, number, 2, torch.device("cpu"), folders))
-        counts = count_correct(model, data.evaluation)
-        assert last["clients"]["per-client"][name] == counts.correct / counts.total
+        task = build_task(settings)
+        scores = task.score(task.measure(model, data.evaluation)).values
+        assert last["clients"]["per-client"][name] == scores["accuracy"]
 
 
 def test_the_saved_model_is_a_predictor_and_says_so(tmp_path: Path) -> None:

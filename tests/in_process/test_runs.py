@@ -12,10 +12,10 @@ import torch
 from common import records
 from common.config import Settings
 from common.data import load_server_test_set
-from common.evaluation import count_correct
 from common.models import SavedModelError, load_facts, load_model
 from common.node import Folders
 from common.storage import read_tensors
+from common.tasks import build_task
 from server_app.rounds.federation import RoundFailedError
 from tests.in_process.grid import FakeClock, Fault, fails, late, never, run_in_process, with_nan
 from tests.settings import make_settings
@@ -67,10 +67,9 @@ def test_evaluating_the_saved_model_gives_the_logged_numbers_exactly(tmp_path: P
     settings: Settings = make_settings(**overrides)
     test_set = load_server_test_set(settings, folders, torch.device("cpu"))
     assert test_set is not None
-    counts = count_correct(load_model(folder / "final"), test_set)
-    logged = lines_of(folder)[-1]["global"]
-    assert counts.correct / counts.total == logged["accuracy"]
-    assert counts.loss == logged["loss"]
+    task = build_task(settings)
+    scores = task.score(task.measure(load_model(folder / "final"), test_set))
+    assert scores.values == lines_of(folder)[-1]["global"]
 
 
 def test_one_seed_gives_the_same_bits_twice_and_another_seed_others(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from flwr.clientapp import ClientApp
 
 from common import records
 from common.config import Settings
+from common.tasks.classification import CLASS_CORRECT, CLASS_TOTAL, Classification
 from tests.in_process.grid import FakeClock, Fault, InProcessGrid
 from tests.settings import make_settings
 
@@ -45,7 +46,7 @@ def toy_client_app() -> ClientApp:
             for name, tensor in tensors.items()
         }
         examples = int(context.node_config.get("examples", 5))
-        reported = dict.fromkeys(records.train_metrics([]), step)
+        reported = dict.fromkeys(records.train_metrics(Classification.loss_name, []), step)
         metrics = MetricRecord({records.NUM_EXAMPLES: examples, **reported})
         content = reply_content(records.to_arrays(moved), metrics, round_of(message))
         return Message(content, reply_to=message)
@@ -57,9 +58,8 @@ def toy_client_app() -> ClientApp:
             {
                 records.NUM_EXAMPLES: 10,
                 records.LOSS: 1.0,
-                records.CORRECT: correct,
-                records.CLASS_CORRECT: [correct, *[0] * 9],
-                records.CLASS_TOTAL: [10, *[0] * 9],
+                CLASS_CORRECT: [correct, *[0] * 9],
+                CLASS_TOTAL: [10, *[0] * 9],
             }
         )
         answers = ConfigRecord({records.ROUND: round_of(message)})

@@ -76,8 +76,8 @@ class FedGen(Wrapper):
         self._settings, self._clients = settings, clients
         self._seed, self._device = seed, device
         self._student = copy.deepcopy(model.predictor).to(device)
-        self._num_classes = model.num_classes
-        self._generator = build_generator(settings, model.num_classes, model.latent_dim, seed).to(
+        self._num_classes = model.outputs
+        self._generator = build_generator(settings, model.outputs, model.latent_dim, seed).to(
             device
         )
         self._optimizer = torch.optim.Adam(

@@ -10,6 +10,7 @@ import pytest
 import torch
 from flwr.app import ConfigRecord
 from torch import nn
+from torch.nn import functional as F
 
 from client_app.state import ClientState
 from client_app.terms import Instruction, Step
@@ -39,7 +40,10 @@ def step_of(model: SplitModel, data: ClientData, *index: int) -> Step:
     rows = torch.tensor(index)
     z = model.encoder(data.train.take(rows))
     z.retain_grad()
-    return Step(data.train.take(rows), data.train.y[rows], rows, z, model.predictor(z), model)
+    logits = model.predictor(z)
+    y = data.train.y[rows]
+    loss = F.cross_entropy(logits, y)
+    return Step(data.train.take(rows), y, rows, z, logits, loss, model)
 
 
 @pytest.fixture

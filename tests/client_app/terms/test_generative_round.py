@@ -69,7 +69,7 @@ def test_beta_weighs_the_divergence_from_generated_to_real_outputs(instruction: 
     term.begin(model, now)
     step = step_of(model, now.data, 0, 5, 6)
     target = F.softmax(model.predictor(torch.ones(1, 6)), dim=1)
-    real = F.softmax(step.logits, dim=1)
+    real = F.softmax(step.output, dim=1)
     expected = (target * (target.log() - real.log())).sum(dim=1).mean().item()
     assert term.penalty(step).item() == pytest.approx(10.0 * expected, rel=1e-5)
 

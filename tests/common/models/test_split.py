@@ -10,7 +10,7 @@ from common.models.split import SplitModel, frozen_copy
 
 def tiny(weight: float) -> SplitModel:
     encoder = nn.Sequential(nn.Linear(1, 1, bias=False), nn.BatchNorm1d(1))
-    model = SplitModel(encoder, nn.Linear(1, 2), latent_dim=1, num_classes=2)
+    model = SplitModel(encoder, nn.Linear(1, 2), latent_dim=1, outputs=2)
     nn.init.constant_(encoder[0].weight, weight)
     return model
 

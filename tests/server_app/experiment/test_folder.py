@@ -11,6 +11,7 @@ import torch
 
 from common.data import data_spec
 from common.models import SplitModel, build_model, load_facts, load_model
+from common.tasks import Headline
 from server_app.clients.query import Client
 from server_app.experiment.folder import (
     ExperimentExistsError,
@@ -31,6 +32,7 @@ def report(server_round: int, accuracy: float | None) -> RoundReport:
     return RoundReport(
         server_round=server_round,
         num_rounds=9,
+        headline=Headline("accuracy"),
         train={"loss": float("nan")},
         training=Participation(("a",)),
         clients=None,

@@ -217,7 +217,7 @@ def test_an_integer_buffer_is_not_asked_whether_it_is_finite() -> None:
     assert list(admit({"a": with_arrays(seen=np.array(2**60))}).admitted) == ["a"]
 
 
-COUNTS = {records.NUM_EXAMPLES: 0, records.CORRECT: 0, records.CLASS_TOTAL: [0, 0]}
+COUNTS = {records.NUM_EXAMPLES: 0, "correct": 0, "class-total": [0, 0]}
 
 
 def evaluation(metrics: dict[str, Any]) -> Message:
@@ -229,14 +229,14 @@ def evaluation(metrics: dict[str, Any]) -> Message:
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (COUNTS | {records.CLASS_TOTAL: [0]}, "a list of 2 numbers was expected"),
-        (COUNTS | {records.CORRECT: [0]}, "one number was expected"),
+        (COUNTS | {"class-total": [0]}, "a list of 2 numbers was expected"),
+        (COUNTS | {"correct": [0]}, "one number was expected"),
         ({}, "missing ['class-total', 'correct', 'num-examples'], extra []"),
     ],
 )
 def test_metrics_must_be_there_and_have_their_length(found: dict[str, Any], reason: str) -> None:
     replies = {"a": evaluation(COUNTS), "b": evaluation(found)}
-    metrics = {records.CORRECT: None, records.CLASS_TOTAL: 2}
+    metrics = {"correct": None, "class-total": 2}
     admission = admit(replies, model=None, metrics=metrics, fewest_examples=0)
     assert list(admission.admitted) == ["a"]
     assert reason in admission.refused["b"]

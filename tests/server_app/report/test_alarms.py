@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from server_app.report.alarms import alarms, level_of_guessing
+from common.tasks.classification import Classification
+from server_app.report.alarms import alarms
 from server_app.report.history import Outcome
 from server_app.report.round_report import Participation, RoundReport, Updates
 from tests.settings import make_settings
@@ -20,9 +21,11 @@ def found(
     **changes: Any,
 ) -> str:
     """Return the alarms of a healthy round 12 with changes, as one text."""
+    task = Classification(num_classes)
     values: dict[str, Any] = {
         "server_round": 12,
         "num_rounds": 20,
+        "headline": task.headline,
         "train": {"loss": 0.4, "num-examples": 90},
         "training": Participation(("a", "b")),
         "clients": {"mean": 0.8, "loss": 0.6},
@@ -35,7 +38,7 @@ def found(
         "update_norm": 3.0,
     }
     server = make_settings(**settings or {}).server
-    return "\n".join(alarms(RoundReport(**values | changes), server, num_classes, history))
+    return "\n".join(alarms(RoundReport(**values | changes), server, task, history))
 
 
 def test_a_healthy_round_raises_none() -> None:
@@ -76,12 +79,6 @@ def test_a_round_without_evaluation_raises_none() -> None:
     assert found(global_model=None, clients=None, evaluating=None) == ""
 
 
-def test_of_few_classes_honest_work_is_no_guessing() -> None:
-    assert level_of_guessing(2) == 0.6
-    assert level_of_guessing(3) == 0.5
-    assert level_of_guessing(100) == pytest.approx(0.015)
-
-
 def test_a_client_that_changed_nothing_is_named() -> None:
     text = found(updates=Updates({"a": 0.0, "b": 1e-30}))
     assert text.startswith("a sent back the model as it was")
@@ -93,8 +90,8 @@ def test_a_global_model_that_stands_still_is_said() -> None:
 
 
 def test_patience_over_a_metric_that_no_round_has_is_said() -> None:
-    watching = {"server.patience": 3, "server.stop-metric": "global-accuracy"}
-    assert "server.patience watches global-accuracy" in found(settings=watching, global_model=None)
+    watching = {"server.patience": 3, "server.stop-metric": "global-score"}
+    assert "server.patience watches global-score" in found(settings=watching, global_model=None)
     assert found(settings=watching) == ""
     assert found(settings=watching, global_model=None, clients=None) == ""
     watching["server.stop-metric"] = "clients-loss"

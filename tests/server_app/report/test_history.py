@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from common.tasks import Headline
 from server_app.report.history import Outcome, out_of_patience, outcome_of, recently_failed
+
+ACCURACY = Headline("accuracy")
 
 
 def line(**changes: Any) -> dict[str, Any]:
@@ -31,28 +34,30 @@ def evaluations(metric: str, *values: float | None) -> list[Outcome]:
 
 
 def test_a_line_becomes_its_outcome() -> None:
-    outcome = outcome_of(line())
+    outcome = outcome_of(line(), ACCURACY)
     assert (outcome.server_round, outcome.failed, outcome.evaluated) == (4, ("b", "c"), True)
     assert outcome.missing == ("c",)
     assert outcome.scores == {
-        "global-accuracy": 0.75,
+        "global-score": 0.75,
         "global-loss": 0.5,
-        "clients-accuracy": 0.7,
+        "clients-score": 0.7,
         "clients-worst": 0.6,
         "clients-loss": 0.9,
     }
 
 
 def test_a_line_without_evaluation_has_no_scores() -> None:
-    outcome = outcome_of(line(**{"global": None, "clients": None, "evaluation": None}))
+    outcome = outcome_of(line(**{"global": None, "clients": None, "evaluation": None}), ACCURACY)
     assert not outcome.evaluated
     assert outcome.scores == {}
 
 
 def test_a_loss_that_was_not_finite_and_so_became_null_is_no_score() -> None:
-    outcome = outcome_of(line(**{"global": {"accuracy": 0.1, "loss": None}, "clients": None}))
+    outcome = outcome_of(
+        line(**{"global": {"accuracy": 0.1, "loss": None}, "clients": None}), ACCURACY
+    )
     assert outcome.evaluated
-    assert outcome.scores == {"global-accuracy": 0.1}
+    assert outcome.scores == {"global-score": 0.1}
 
 
 def test_a_client_is_left_out_for_as_many_rounds_as_set() -> None:
@@ -84,25 +89,36 @@ def test_rounds_that_are_run_again_do_not_count_as_past() -> None:
 def test_patience_of_two_ends_after_two_evaluations_without_a_better_one(
     values: tuple[float | None, ...], stops: bool
 ) -> None:
-    history = evaluations("global-accuracy", *values)
-    assert bool(out_of_patience(history, "global-accuracy", 2)) is stops
+    history = evaluations("global-score", *values)
+    assert bool(out_of_patience(history, "global-score", 2, ACCURACY)) is stops
 
 
 def test_of_a_loss_less_is_better() -> None:
     falling = evaluations("clients-loss", 0.9, 0.8, 0.7)
     rising = evaluations("clients-loss", 0.7, 0.8, 0.9)
-    assert out_of_patience(falling, "clients-loss", 2) == ""
-    assert "best in round 1 (0.7000)" in out_of_patience(rising, "clients-loss", 2)
+    assert out_of_patience(falling, "clients-loss", 2, ACCURACY) == ""
+    assert "best in round 1 (0.7000)" in out_of_patience(rising, "clients-loss", 2, ACCURACY)
+
+
+def test_of_a_headline_that_is_an_error_less_is_better() -> None:
+    rmse = Headline("rmse", more_is_better=False)
+    falling = evaluations("global-score", 0.9, 0.8, 0.7)
+    assert out_of_patience(falling, "global-score", 2, rmse) == ""
+    assert "best in round 1" in out_of_patience(falling, "global-score", 2, ACCURACY)
+    line_of_it = line(**{"global": {"rmse": 0.25, "loss": 0.5}, "clients": None})
+    assert outcome_of(line_of_it, rmse).scores == {"global-score": 0.25, "global-loss": 0.5}
 
 
 def test_an_evaluation_whose_metric_is_not_finite_is_no_improvement() -> None:
     history = [*evaluations("global-loss", 0.5), Outcome(2, (), True, {}), Outcome(3, (), True, {})]
-    assert "2 evaluations" in out_of_patience(history, "global-loss", 2)
+    assert "2 evaluations" in out_of_patience(history, "global-loss", 2, ACCURACY)
 
 
 def test_patience_zero_never_ends_a_run() -> None:
-    assert out_of_patience(evaluations("global-loss", 1.0, 2.0, 3.0), "global-loss", 0) == ""
+    assert (
+        out_of_patience(evaluations("global-loss", 1.0, 2.0, 3.0), "global-loss", 0, ACCURACY) == ""
+    )
 
 
 def test_a_metric_that_is_never_reported_ends_nothing() -> None:
-    assert out_of_patience(evaluations("clients-loss", 1.0, 2.0), "global-loss", 1) == ""
+    assert out_of_patience(evaluations("clients-loss", 1.0, 2.0), "global-loss", 1, ACCURACY) == ""

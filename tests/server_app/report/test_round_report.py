@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from common.tasks import Headline
 from server_app.report.round_report import Participation, RoundReport, Updates, finite
 
 CLIENTS = {"mean": 0.893, "std": 0.04, "worst": {"name": "client-0003", "accuracy": 0.81}}
@@ -15,6 +16,7 @@ def report(**changes: Any) -> RoundReport:
     values: dict[str, Any] = {
         "server_round": 3,
         "num_rounds": 20,
+        "headline": Headline("accuracy"),
         "train": {"loss": 1.234, "num-examples": 90},
         "training": Participation(("a", "b"), excluded=("d",), dropped=2),
         "clients": CLIENTS,

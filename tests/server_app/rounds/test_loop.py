@@ -297,7 +297,7 @@ def test_patience_ends_a_run_early_with_a_final_model(build: Build) -> None:
     # The toy clients always answer 5 of 10: no evaluation after the first is better.
     federation = build(
         named("a", "b"),
-        **{"num-rounds": 9, "server.patience": 2, "server.stop-metric": "clients-accuracy"},
+        **{"num-rounds": 9, "server.patience": 2, "server.stop-metric": "clients-score"},
     )
     run_rounds(federation, start(federation))
     assert [line["round"] for line in lines_of(federation)] == [1, 2, 3]

@@ -11,6 +11,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message
 
 from common import records
+from common.tasks.classification import CLASS_CORRECT, CLASS_TOTAL
 from server_app.rounds.federation import ClientFailedError
 from server_app.rounds.loop import play_round, run_rounds
 from tests.in_process.grid import FakeClock, Fault, fails, late, never, with_nan
@@ -253,14 +254,18 @@ def test_a_model_that_stands_still_is_noted(build: Build) -> None:
     assert any("global model has not changed" in alarm for alarm in line["alarms"])
 
 
-@pytest.mark.parametrize("loss", [1.7e308, -1.0])
-def test_a_loss_that_is_none_is_left_out_of_the_evaluation(build: Build, loss: float) -> None:
+@pytest.mark.parametrize(
+    ("loss", "reason"), [(1.7e308, "allowed is up to 3.4e+38"), (-1.0, "is at least 0")]
+)
+def test_a_loss_that_is_none_is_left_out_of_the_evaluation(
+    build: Build, loss: float, reason: str
+) -> None:
     # The sum of two that a float64 just holds would have ended the run.
     def claims(reply: Message) -> Message:
         metrics = reply.content.metric_records[records.METRICS]
         metrics[records.NUM_EXAMPLES], metrics[records.LOSS] = 1, loss
-        metrics[records.CORRECT], metrics[records.CLASS_CORRECT] = 0, [0] * 10
-        metrics[records.CLASS_TOTAL] = [1, *[0] * 9]
+        metrics[CLASS_CORRECT] = [0] * 10
+        metrics[CLASS_TOTAL] = [1, *[0] * 9]
         return reply
 
     faults = [Fault(node, claims, message_type=records.EVALUATE) for node in (1, 2)]
@@ -269,4 +274,4 @@ def test_a_loss_that_is_none_is_left_out_of_the_evaluation(build: Build, loss: f
     assert report.clients is not None
     assert list(report.clients["per-client"]) == ["a"]
     assert report.evaluating is not None
-    assert "3.4e+38" in report.evaluating.refused["b"]
+    assert reason in report.evaluating.refused["b"]

@@ -47,7 +47,7 @@ class Round:
 
     def label_counts(self) -> Mapping[str, list[int]]:
         """Return what every client said it holds."""
-        classes = self.model.num_classes
+        classes = self.model.outputs
         return {_name(number): [1000] * classes for number in range(len(self.updates))}
 
     def name_of(self, node_id: int) -> str:
@@ -90,7 +90,8 @@ def app_aggregation(this: Round, replies: list[Message], *, checked: bool) -> Ar
     sent = records.to_arrays(this.model.state_dict())
     parameters = frozenset(name for name, _ in this.model.named_parameters())
     if checked:
-        gate = Gate(Rules(server_round=1, model=ModelRules(sent, parameters)))
+        rules = ModelRules(sent, parameters)
+        gate = Gate(Rules(server_round=1, model=rules, metrics={records.LOSS: None}))
         for number, reply in enumerate(replies):
             if reason := gate.receive(_name(number), reply):
                 raise DifferentResultError(f"the app refuses a reply of the benchmark: {reason}")

@@ -26,6 +26,7 @@ from common.models import SplitModel, build_model
 from common.node import Folders, Node
 from common.schedules import scheduled
 from common.seeding import torch_generator
+from common.tasks import build_task
 from scripts.moonflower.repository import default_run_config
 from scripts.moonflower.research.benchmark import bare
 from scripts.moonflower.research.benchmark.sizes import Sizes
@@ -65,9 +66,7 @@ class Client:
     @property
     def prior(self) -> Tensor:
         """All labels alike, float ``[classes]``."""
-        return torch.full(
-            (self.model.num_classes,), 1 / self.model.num_classes, device=self.x.device
-        )
+        return torch.full((self.model.outputs,), 1 / self.model.outputs, device=self.x.device)
 
     def numbers(self) -> ConfigRecord:
         """Return what FedGen's wrapper would send."""
@@ -104,9 +103,9 @@ def open_client(settings: Settings, examples: int, device: torch.device) -> Iter
     model, previous = (
         build_model(settings.model, spec, settings.seed + number).to(device) for number in (0, 1)
     )
-    generator = build_generator(
-        settings.fedgen, model.num_classes, model.latent_dim, settings.seed
-    ).to(device)
+    generator = build_generator(settings.fedgen, model.outputs, model.latent_dim, settings.seed).to(
+        device
+    )
     with TemporaryDirectory() as folder:
         state = ClientState(Path(folder), "benchmark", _CLIENT)
         state.save(_ROUND - 1, previous.state_dict())
@@ -130,7 +129,7 @@ def app_round(
     """
     settings = client.settings
     examples = ExampleSet(client.x, client.y)
-    counts = torch.bincount(client.y, minlength=model.num_classes).cpu()
+    counts = torch.bincount(client.y, minlength=model.outputs).cpu()
     data = ClientData(lambda: examples, lambda: examples, counts)
     instruction = Instruction(
         _ROUND, begun_with or settings, client.numbers(), client.node, data, client.state
@@ -142,6 +141,7 @@ def app_round(
         for term in terms:
             term.begin(model, instruction)
     return train(
+        build_task(settings),
         model,
         app_batches(client, examples),
         terms,
