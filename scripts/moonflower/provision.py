@@ -171,8 +171,18 @@ Bundle = Annotated[
 
 
 @nodes_app.command("sync")
-def nodes_sync(bundle: Bundle = None) -> None:
-    """Let the running SuperLink admit the nodes of the bundle, and no others."""
+def nodes_sync(
+    bundle: Bundle = None,
+    unregister_many: Annotated[
+        bool,
+        typer.Option(
+            "--unregister-many",
+            help="Let more than one node go whose key nobody has revoked. Final: each needs a new "
+            "key to come back.",
+        ),
+    ] = False,
+) -> None:
+    """Let the running SuperLink and its fence admit the nodes of the bundle, and no others."""
     from scripts.moonflower.deployment.errors import DeploymentError
     from scripts.moonflower.deployment.superlink import ServerSettings
 
@@ -183,7 +193,7 @@ def nodes_sync(bundle: Bundle = None) -> None:
                 f"no SuperLink of this federation answers on 127.0.0.1:{settings.port}: is it "
                 "started? It reads the keys when it starts"
             )
-        count = settings.synchronise(say)
+        count = settings.synchronise(say, unregister_many=unregister_many)
     except DeploymentError as error:
         raise fail(error, FAILED) from None
     say(f"{count} nodes are admitted")

@@ -32,7 +32,7 @@ def test_health_is_published(deployment: Deployment, trusting: ssl.SSLContext) -
     assert ask("localhost", deployment.port, trusting, request("GET", "/health")) == 200
 
 
-def test_a_fleet_call_without_a_signature_is_refused_by_the_superlink(
+def test_a_fleet_call_without_a_key_gets_no_further_than_the_fence(
     deployment: Deployment, trusting: ssl.SSLContext
 ) -> None:
     call = request("POST", "/v1/fleet/pull-messages")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scripts.moonflower.commands import app
+from scripts.moonflower.deployment.fence_keys import KNOWN_KEYS
 from tests.docker.compose import SERVER, read
 from tests.settings import ROOT
 
@@ -39,13 +41,22 @@ ask --request POST https://localhost:9443/v1/control/list-runs
 ask --request POST https://localhost:9443/v1/fleet/../control/list-runs
 ask --request POST https://localhost:9443//v1/control/list-runs
 ask --request POST https://localhost:9443/v1/fleet/pull-messages
+ask --request POST --header "flwr-public-key: $KEY" https://localhost:9443/v1/fleet/pull-messages
 """
 
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     """Return the bundle of a server."""
-    arguments = ["provision", "--output", str(tmp_path / "federation"), "--server", "localhost"]
+    arguments = [
+        "provision",
+        "--output",
+        str(tmp_path / "federation"),
+        "--server",
+        "localhost",
+        "--node",
+        "a",
+    ]
     assert CliRunner().invoke(app, arguments).exit_code == 0
     return tmp_path / "federation" / "server"
 
@@ -61,6 +72,7 @@ def test_the_fence_of_compose_reaches_the_superlink_and_publishes_nothing_but_fl
     services = read(SERVER)["services"]
     (tmp_path / "hosts").write_text("127.0.0.1 localhost superlink\n")
     (tmp_path / "fence").mkdir()
+    (key,) = re.findall('^"([^"]+)" "a";$', (bundle / "nodes" / KNOWN_KEYS).read_text(), re.M)
     places = {"/bundle/": f"{bundle}/", "/tmp/fence": str(tmp_path / "fence")}  # noqa: S108
     entrypoint = list(services["fence"]["entrypoint"])
     for inside, here in places.items():
@@ -70,6 +82,7 @@ def test_the_fence_of_compose_reaches_the_superlink_and_publishes_nothing_but_fl
         env={
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "WORK": str(tmp_path),
+            "KEY": key,
             "HEALTH": str(ROOT / "docker" / "health.py"),
             "MOONFLOWER_BUNDLE": str(bundle),
             "MOONFLOWER_DATABASE": str(tmp_path / "database" / "superlink.sqlite"),
@@ -80,7 +93,9 @@ def test_the_fence_of_compose_reaches_the_superlink_and_publishes_nothing_but_fl
         timeout=900,
         check=False,
     )
-    # The last is the SuperLink's own answer to a message without a type: the fence let it through.
+    # The last two: no key, and a node's. That one is the SuperLink's own answer to a message without a
+    # type, so the fence let it through.
     logs = "".join((tmp_path / f"{name}.log").read_text() for name in ("superlink", "fence"))
-    assert done.stdout.split() == ["200", "403", "403", "403", "403", "415"], done.stderr + logs
+    expected = ["200", "403", "403", "403", "403", "401", "415"]
+    assert done.stdout.split() == expected, done.stderr + logs
     assert "it listens on 0.0.0.0" in logs

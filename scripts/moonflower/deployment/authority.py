@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from common.files import write_bytes
+from common.files import sha256, write_bytes
 from scripts.moonflower.deployment.description import is_address
 from scripts.moonflower.deployment.errors import DeploymentError
 
@@ -153,6 +153,22 @@ def public_line(private: bytes, name: str) -> bytes:
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
     return line + f" {name}\n".encode()
+
+
+def federation_id(ca: Path) -> str:
+    """Return what tells a federation from others: the SHA-256 of its CA's public key, in hex.
+
+    Raises
+    ------
+    DeploymentError
+        The CA's certificate is missing or is none.
+    """
+    key = read_certificate(ca).public_key()
+    return sha256(
+        key.public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:

@@ -13,17 +13,27 @@ from scripts.moonflower.deployment.environment_file import (
     SERVER_FILE,
     write_environment,
 )
+from scripts.moonflower.deployment.fence_keys import KNOWN_KEYS
 from scripts.moonflower.deployment.release import VERSIONS_FILE, versions_here
 
 TEMPLATES = Path(__file__).parent / "templates"
 
+# In Flower's form, with its codes, which its SuperNode knows how to show.
 _REGISTRATION_REFUSED = json.dumps(
     {
-        # Flower's code and form for it, which its SuperNode knows how to show.
         "code": 2001,
         "detail": "This federation admits only nodes whose key was registered on the server.",
     }
 )
+_UNKNOWN_KEY = (
+    "The fence does not know the key: the server bundle lacks it, or moonflower nodes sync was not "
+    "run there since."
+)
+_STRANGER = json.dumps({"detail": _UNKNOWN_KEY})
+_NOT_ACTIVATED = json.dumps({"code": 2004, "detail": _UNKNOWN_KEY})
+
+LARGEST_PART = "16m"
+"""Of a message, at the fence: three times what Flower cuts arrays into (5 MB)."""
 _SERVER_HEAD = """\
 # The server's settings. Names and ports come from federation.toml: change them there, run
 # `moonflower provision` again and copy this folder. Folders may be changed here.
@@ -107,6 +117,10 @@ def _write_fence(file: Path, listen: str, superlink: str) -> None:
     places = {
         "FENCE": listen,
         "SUPERLINK": superlink,
+        "KNOWN_KEYS": KNOWN_KEYS,
+        "LARGEST_PART": LARGEST_PART,
+        "STRANGER": _STRANGER,
+        "NOT_ACTIVATED": _NOT_ACTIVATED,
         "REGISTRATION_REFUSED": _REGISTRATION_REFUSED,
     }
     write_bytes(file, _filled("nginx.conf", places).encode())

@@ -9,3 +9,7 @@ class DeploymentError(ValueError):
 
 class SuperLinkError(DeploymentError):
     """``flwr`` could not do what it was asked for; another try may succeed."""
+
+
+class UnregistersManyError(DeploymentError):
+    """More nodes would lose their keys than anybody has asked for."""

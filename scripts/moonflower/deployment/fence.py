@@ -10,6 +10,8 @@ from typing import NoReturn
 
 from scripts.moonflower.deployment.environment_file import SERVER_FILE, with_environment
 from scripts.moonflower.deployment.errors import DeploymentError
+from scripts.moonflower.deployment.fence_keys import renew_known_keys
+from scripts.moonflower.deployment.provisioning import ADMITTED, REVOKED
 
 _PATHS = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin")
 
@@ -44,7 +46,15 @@ def run_fence(bundle: Path | None, env: Mapping[str, str], say: Callable[[str], 
     configuration = bundle / "nginx.conf"
     if not configuration.is_file():
         raise DeploymentError(f"{configuration} is missing: copy the whole bundle again")
-    folder = _folder(settings)
+    renew_known_keys(bundle / ADMITTED, bundle / REVOKED, say)
+    folder = fence_folder(settings)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise DeploymentError(
+            f"the folder {folder} can't be made: {error}. Set MOONFLOWER_FENCE_DIR to one in which "
+            "nginx may write"
+        ) from None
     address, port = settings.get("MOONFLOWER_FENCE_ADDRESS"), settings.get("MOONFLOWER_FENCE_PORT")
     say(f"publishing /v1/fleet/ and /health on {address}:{port}; everything else is refused")
     os.chdir(folder)
@@ -55,8 +65,14 @@ def run_fence(bundle: Path | None, env: Mapping[str, str], say: Callable[[str], 
     )
 
 
-def _folder(settings: Mapping[str, str]) -> Path:
-    """Return the folder for nginx's pid and temporary files."""
+def fence_folder(settings: Mapping[str, str]) -> Path:
+    """Return the folder for nginx's pid and temporary files.
+
+    Raises
+    ------
+    DeploymentError
+        The settings name neither it nor the database.
+    """
     chosen = settings.get("MOONFLOWER_FENCE_DIR")
     database = settings.get("MOONFLOWER_DATABASE")
     if not chosen and not database:
@@ -64,12 +80,4 @@ def _folder(settings: Mapping[str, str]) -> Path:
             "set MOONFLOWER_FENCE_DIR to a folder in which nginx may write, in server.env or in "
             "the environment"
         )
-    folder = Path(chosen).absolute() if chosen else Path(str(database)).absolute().parent / "fence"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise DeploymentError(
-            f"the folder {folder} can't be made: {error}. Set MOONFLOWER_FENCE_DIR to one in which "
-            "nginx may write"
-        ) from None
-    return folder
+    return Path(chosen).absolute() if chosen else Path(str(database)).absolute().parent / "fence"

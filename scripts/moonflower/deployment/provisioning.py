@@ -23,6 +23,7 @@ from scripts.moonflower.deployment.authority import (
 from scripts.moonflower.deployment.bundles import write_node_settings, write_server_settings
 from scripts.moonflower.deployment.description import FILE, SERVER, Description
 from scripts.moonflower.deployment.errors import DeploymentError
+from scripts.moonflower.deployment.fence_keys import renew_known_keys
 
 ADMITTED = "nodes"
 """Folder of the server's bundle with the public keys of the nodes that may connect."""
@@ -90,6 +91,7 @@ class Provisioning:
             self._write_server(description, authority, renew=SERVER in rotate)
             for name in description.nodes:
                 self._write_node(description, authority, name, renew=name in rotate)
+            renew_known_keys(self.server / ADMITTED, self.server / REVOKED, self.say)
         return description
 
     def _check(

@@ -14,10 +14,17 @@ from typing import Any, Protocol
 from filelock import FileLock
 
 from common.files import DamagedFileError, read_json, sha256, write_json
-from scripts.moonflower.deployment.errors import DeploymentError, SuperLinkError
+from scripts.moonflower.deployment.errors import (
+    DeploymentError,
+    SuperLinkError,
+    UnregistersManyError,
+)
 
 IN_USE = "already in use"
 """In Flower's words for a key that its database knows, be it registered or unregistered."""
+
+FEDERATION = "federation"
+"""Beside the digests of keys in the file: whose it is."""
 
 
 class Registrar(Protocol):
@@ -42,6 +49,51 @@ def revoked_keys(folder: Path) -> set[str]:
     return {key_digest(file) for file in folder.glob("*.pub")}
 
 
+def read_numbers(file: Path, federation: str) -> dict[str, str] | None:
+    """Return the numbers of the registered nodes by their keys' digests; None: nothing was noted.
+
+    Parameters
+    ----------
+    file : Path
+        See :func:`registrations_file`. One of version 0.1 does not say whose it is.
+    federation : str
+        Whose it has to be.
+
+    Raises
+    ------
+    DeploymentError
+        It can't be read, or is another federation's.
+    """
+    try:
+        noted = {str(key): str(number) for key, number in read_json(file).items()}
+    except FileNotFoundError:
+        return None
+    except (OSError, DamagedFileError, AttributeError) as error:
+        raise DeploymentError(f"{file} can't be read: {error}") from None
+    if noted.pop(FEDERATION, federation) != federation:
+        raise DeploymentError(
+            f"{file} belongs to another federation, whose CA is another one: put this federation's "
+            "file and database back, or set MOONFLOWER_DATABASE to a file of its own. Nothing was "
+            "changed"
+        )
+    return noted
+
+
+def admitted_keys(keys: Path, revoked: Path) -> dict[str, Path]:
+    """Return the public keys that may connect, by their digests, in the order of names.
+
+    Parameters
+    ----------
+    keys : Path
+        Folder of the keys that are to be admitted, ``NAME.pub``.
+    revoked : Path
+        Folder of the keys that are not, even where a copy of ``keys`` left one of them there.
+    """
+    gone = revoked_keys(revoked)
+    found = {key_digest(file): file for file in sorted(keys.glob("*.pub"))}
+    return {key: file for key, file in found.items() if key not in gone}
+
+
 @dataclass
 class Registry:
     """The nodes of one SuperLink.
@@ -54,9 +106,13 @@ class Registry:
         Folder of the keys that are not, even where a copy of ``keys`` left one of them there.
     file : Path
         See :func:`registrations_file`.
+    federation : str
+        See :func:`~scripts.moonflower.deployment.authority.federation_id`.
     superlink : Registrar
     say : Callable[[str], None]
         Takes what was done.
+    unregister_many : bool
+        Whether more than one node may go at once whose key was not revoked.
     numbers : dict[str, str]
         By the SHA-256 of a public key: the node's number.
     """
@@ -64,8 +120,10 @@ class Registry:
     keys: Path
     revoked: Path
     file: Path
+    federation: str
     superlink: Registrar
     say: Callable[[str], None]
+    unregister_many: bool = False
     numbers: dict[str, str] = field(default_factory=dict)
 
     def synchronise(self) -> int:
@@ -75,16 +133,19 @@ class Registry:
         ------
         DeploymentError
             The SuperLink refused, or its database and the file don't belong together.
+        UnregistersManyError
+            More than one node would go that nobody has revoked, or the only one. Only revoked ones
+            went.
         """
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{self.file}.lock"):
             return self._synchronise()
 
     def _synchronise(self) -> int:
-        wanted = {key_digest(file): file for file in sorted(self.keys.glob("*.pub"))}
-        for key in revoked_keys(self.revoked) & set(wanted):
-            self.say(f"{wanted.pop(key)} was revoked: it is not admitted. Delete it")
-        known = self._read()
+        wanted = admitted_keys(self.keys, self.revoked)
+        for file in sorted(set(self.keys.glob("*.pub")) - set(wanted.values())):
+            self.say(f"{file} is not admitted: it was revoked, or another has its key. Delete it")
+        known = read_numbers(self.file, self.federation)
         active = self._active()
         if active and known is None:
             raise DeploymentError(
@@ -96,10 +157,10 @@ class Registry:
         self.numbers = {key: number for key, number in (known or {}).items() if number in active}
         unknown = active - set(self.numbers.values())
         # Those that go, first: their owners are waiting for it.
-        for key in [key for key in self.numbers if key not in wanted]:
-            self._unregister(self.numbers[key])
-            del self.numbers[key]
-            self._write()
+        self._forget(set(self.numbers) & revoked_keys(self.revoked))
+        gone = set(self.numbers) - set(wanted)
+        self._check(len(gone), len(unknown), len(active))
+        self._forget(gone)
         for key, file in wanted.items():
             if key not in self.numbers:
                 self._register(key, file, unknown)
@@ -108,6 +169,23 @@ class Registry:
             self._unregister(number)
         self._write()
         return len(self.numbers)
+
+    def _check(self, gone: int, unknown: int, active: int) -> None:
+        """Refuse to spend many keys, or all, that nobody has revoked."""
+        if self.unregister_many or (gone + unknown < 2 and gone < max(active, 1)):
+            return
+        raise UnregistersManyError(
+            f"{gone + unknown} of {active} registered nodes would be unregistered, which is final: "
+            f"they would need new keys. Their keys are not in {self.keys} (or they are not in "
+            f"{self.file}), and nobody has revoked them. None was unregistered. If a wrong folder "
+            "or file was copied here, put the right one back (the folder revoked belongs to it); "
+            "if these nodes have to go: moonflower nodes sync --unregister-many"
+        )
+
+    def _forget(self, keys: set[str]) -> None:
+        for key in sorted(keys):
+            self._unregister(self.numbers.pop(key))
+            self._write()
 
     def _register(self, key: str, file: Path, unknown: set[str]) -> None:
         try:
@@ -138,13 +216,5 @@ class Registry:
         nodes = self.superlink.flwr("supernode", "list")["nodes"]
         return {str(node["node-id"]) for node in nodes if node["status"] != "unregistered"}
 
-    def _read(self) -> dict[str, str] | None:
-        try:
-            return dict(read_json(self.file))
-        except FileNotFoundError:
-            return None
-        except (OSError, DamagedFileError, ValueError, TypeError) as error:
-            raise DeploymentError(f"{self.file} can't be read: {error}") from None
-
     def _write(self) -> None:
-        write_json(self.file, self.numbers)
+        write_json(self.file, {FEDERATION: self.federation, **self.numbers})

@@ -8,10 +8,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from scripts.moonflower.deployment.authority import read_certificate, read_private_key
+from scripts.moonflower.deployment.authority import (
+    federation_id,
+    read_certificate,
+    read_private_key,
+)
 from scripts.moonflower.deployment.connection import CONNECTION, Connection, flower_environment
 from scripts.moonflower.deployment.environment_file import SERVER_FILE, with_environment
-from scripts.moonflower.deployment.errors import DeploymentError, SuperLinkError
+from scripts.moonflower.deployment.errors import (
+    DeploymentError,
+    SuperLinkError,
+    UnregistersManyError,
+)
+from scripts.moonflower.deployment.fence import fence_folder
+from scripts.moonflower.deployment.fence_keys import reload_fence, renew_known_keys
 from scripts.moonflower.deployment.provisioning import ADMITTED, REVOKED
 from scripts.moonflower.deployment.registry import Registry, registrations_file
 from scripts.moonflower.deployment.supernode import INSECURE
@@ -101,8 +111,20 @@ class ServerSettings:
             command += [f"--ssl-{option}file", str(self.bundle / file)]
         return [*command, "--enable-supernode-auth"]
 
-    def synchronise(self, say: Callable[[str], None]) -> int:
-        """Let the running SuperLink admit the bundle's nodes only; return how many these are.
+    def synchronise(self, say: Callable[[str], None], *, unregister_many: bool = False) -> int:
+        """Let the running SuperLink and the fence admit the bundle's nodes only.
+
+        Parameters
+        ----------
+        say : Callable[[str], None]
+            Takes what was done.
+        unregister_many : bool
+            Whether more than one node may go whose key was not revoked.
+
+        Returns
+        -------
+        int
+            How many nodes are admitted.
 
         Raises
         ------
@@ -111,10 +133,21 @@ class ServerSettings:
         """
         self.connection.write()
         bundle = self.bundle or Path()
-        notes = registrations_file(self.database)
-        return Registry(
-            bundle / ADMITTED, bundle / REVOKED, notes, self.connection, say
+        keys, revoked = bundle / ADMITTED, bundle / REVOKED
+        count = Registry(
+            keys,
+            revoked,
+            registrations_file(self.database),
+            federation_id(bundle / "ca.crt"),
+            self.connection,
+            say,
+            unregister_many,
         ).synchronise()
+        # After that: keys which the registry refused to exchange are not exchanged here either.
+        renew_known_keys(keys, revoked, say)
+        if reload_fence(fence_folder(self.env)):
+            say("the fence on this machine was told")
+        return count
 
 
 def run_superlink(
@@ -190,6 +223,9 @@ def _accompany(
             if ended.wait(_AGAIN_SECONDS):
                 return None
             say(f"the nodes could not be registered, trying again: {error}")
+        except UnregistersManyError as error:
+            say(f"warning: the nodes stay as they were. {error}")
+            break
         except DeploymentError as error:
             # Without it, a revoked node might be admitted.
             return Ending(Verdict.STOP, f"the nodes could not be registered: {error}")

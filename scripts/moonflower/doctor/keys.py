@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
@@ -14,11 +13,13 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.config import NAME_PATTERN
+from scripts.moonflower.deployment.authority import federation_id
 from scripts.moonflower.deployment.connection import Connection
-from scripts.moonflower.deployment.errors import SuperLinkError
+from scripts.moonflower.deployment.errors import DeploymentError, SuperLinkError
 from scripts.moonflower.deployment.provisioning import ADMITTED, REVOKED
 from scripts.moonflower.deployment.registry import (
     key_digest,
+    read_numbers,
     registrations_file,
     revoked_keys,
 )
@@ -105,7 +106,14 @@ def check_public_keys(bundle: Bundle) -> Iterator[Finding]:
 def check_registrations(bundle: Bundle) -> Iterator[Finding]:
     """Say of every key whether the SuperLink knows it, and whether its node is online."""
     database = bundle.settings.get(DATABASE, "")
-    noted = _noted(registrations_file(Path(database))) if database else None
+    noted = None
+    if database:
+        federation = federation_id(bundle.file(CA_CERTIFICATE))
+        try:
+            noted = read_numbers(registrations_file(Path(database)), federation)
+        except DeploymentError as error:
+            yield failed("registered keys", str(error), "as the message says")
+            return
     revoked = revoked_keys(bundle.file(REVOKED))
     if noted is None:
         for file in bundle.public_keys():
@@ -149,15 +157,6 @@ def _fingerprint_of(file: Path) -> str:
         return fingerprint(file.read_bytes())
     except ValueError:
         return ""
-
-
-def _noted(file: Path) -> dict[str, str] | None:
-    try:
-        return {str(key): str(number) for key, number in json.loads(file.read_text()).items()}
-    except FileNotFoundError:
-        return None
-    except (ValueError, AttributeError) as error:
-        raise OSError(f"{file} is damaged: {error}") from None
 
 
 def _node_status(bundle: Bundle) -> Mapping[str, str] | None:

@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
+from scripts.moonflower.deployment.authority import federation_id
 from scripts.moonflower.deployment.registry import Registry, registrations_file
 from scripts.moonflower.doctor.bundle import Bundle
 from scripts.moonflower.doctor.findings import Finding
@@ -105,7 +106,9 @@ def test_keys_that_were_registered_are_told_from_those_that_were_not(server: Bun
     assert all("to be registered when the SuperLink starts" in each.found for each in before)
     notes = registrations_file(Path(server.settings["MOONFLOWER_DATABASE"]))
     keys, revoked = server.file("nodes"), server.file("revoked")
-    Registry(keys, revoked, notes, Numbers(), lambda _: None).synchronise()
+    Registry(
+        keys, revoked, notes, federation_id(server.file("ca.crt")), Numbers(), lambda _: None
+    ).synchronise()
     add("new")
     revoked.mkdir()
     (revoked / "left-1.pub").write_bytes((keys / "left.pub").read_bytes())

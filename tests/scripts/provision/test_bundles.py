@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from scripts.moonflower.deployment.fence_keys import KNOWN_KEYS
 from scripts.moonflower.deployment.supervision import GRACE
 from tests.scripts.provision.conftest import Provision
 
@@ -55,7 +56,7 @@ def test_each_party_gets_what_it_needs_and_no_more(made: Path) -> None:
     assert _names(made) == ["ca", "federation.toml", "nodes", "server"]
     assert _names(made / "ca") == ["ca.crt", "ca.key"]
     assert _names(made / "server") == SERVER_FILES
-    assert _names(made / "server" / "nodes") == ["clinic-a.pub", "clinic-b.pub"]
+    assert _names(made / "server" / "nodes") == ["clinic-a.pub", "clinic-b.pub", KNOWN_KEYS]
     assert _names(made / "nodes") == ["clinic-a", "clinic-b"]
     assert _names(made / "nodes" / "clinic-a") == NODE_FILES
 
@@ -119,7 +120,7 @@ def test_adding_a_node_leaves_all_others_as_they_are(made: Path, provision: Prov
     assert result.exit_code == 0
     after = _contents(made)
     changed = {name for name in before if before[name] != after[name]}
-    assert changed == {"federation.toml"}
+    assert changed == {"federation.toml", f"server/nodes/{KNOWN_KEYS}"}
     added = {f"nodes/clinic-c/{name}" for name in NODE_FILES} | {"server/nodes/clinic-c.pub"}
     assert set(after) - set(before) == added
     assert "nodes/clinic-c, server" in result.output
@@ -183,7 +184,7 @@ def test_a_revoked_node_is_gone_from_everywhere_but_the_revoked(
     key = (made / "server" / "nodes" / "clinic-a.pub").read_bytes()
     assert provision("--revoke", "clinic-a").exit_code == 0
     assert not (made / "nodes" / "clinic-a").exists()
-    assert _names(made / "server" / "nodes") == ["clinic-b.pub"]
+    assert _names(made / "server" / "nodes") == ["clinic-b.pub", KNOWN_KEYS]
     assert (made / "server" / "revoked" / "clinic-a-1.pub").read_bytes() == key
     assert "clinic-a" not in (made / "federation.toml").read_text()
     assert "nothing was changed" in provision().output

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts.moonflower.deployment.errors import DeploymentError, SuperLinkError
+from scripts.moonflower.deployment.errors import (
+    DeploymentError,
+    SuperLinkError,
+    UnregistersManyError,
+)
 from scripts.moonflower.deployment.registry import Registry
+
+OURS, ANOTHER = "aa" * 32, "bb" * 32
 
 
 @dataclass
@@ -62,9 +69,18 @@ class Server:
     def file(self) -> Path:
         return self.folder / "db.nodes.json"
 
-    def synchronise(self) -> int:
+    def synchronise(self, federation: str = OURS, *, unregister_many: bool = False) -> int:
         keys, revoked = self.folder / "nodes", self.folder / "revoked"
-        return Registry(keys, revoked, self.file, self.table, self.said.append).synchronise()
+        say = self.said.append
+        registry = Registry(
+            keys, revoked, self.file, federation, self.table, say, unregister_many=unregister_many
+        )
+        return registry.synchronise()
+
+    def revoke(self, name: str) -> None:
+        folder = self.folder / "revoked"
+        folder.mkdir(exist_ok=True)
+        (self.folder / "nodes" / f"{name}.pub").rename(folder / f"{name}-1.pub")
 
     def admitted(self) -> list[str]:
         return sorted(key.split()[1] for key in self.table.admitted)
@@ -105,7 +121,7 @@ def test_a_revoked_key_that_a_copy_left_among_the_others_is_unregistered(server:
     assert server.synchronise() == 1
     assert server.admitted() == ["b"]
     assert server.said[-2:] == [
-        f"{left} was revoked: it is not admitted. Delete it",
+        f"{left} is not admitted: it was revoked, or another has its key. Delete it",
         "unregistered node 1",
     ]
 
@@ -152,3 +168,79 @@ def test_damaged_notes_are_named(server: Server) -> None:
     server.file.write_text("{")
     with pytest.raises(DeploymentError, match=r"db\.nodes\.json"):
         server.synchronise()
+
+
+def test_a_file_of_version_0_1_is_taken_over(server: Server) -> None:
+    noted = json.loads(server.file.read_text())
+    del noted["federation"]
+    server.file.write_text(json.dumps(noted))
+    assert server.synchronise() == 2
+    assert json.loads(server.file.read_text()) == {**noted, "federation": OURS}
+
+
+def test_the_file_of_another_federation_spends_no_key_and_is_left_as_it_was(server: Server) -> None:
+    foreign = json.dumps({"federation": ANOTHER, "cc": "17"})
+    server.file.write_text(foreign)
+    with pytest.raises(DeploymentError, match="belongs to another federation"):
+        server.synchronise()
+    assert server.admitted() == ["a", "b"]
+    assert server.file.read_text() == foreign
+
+
+@pytest.mark.parametrize("noted", [{}, {"cc": "17", "dd": "18"}])
+def test_a_file_that_knows_none_of_the_nodes_spends_no_key(
+    server: Server, noted: dict[str, str]
+) -> None:
+    server.file.write_text(json.dumps(noted))
+    with pytest.raises(UnregistersManyError, match="2 of 2 registered nodes"):
+        server.synchronise()
+    assert server.admitted() == ["a", "b"]
+
+
+def test_the_keys_of_another_federation_spend_no_key(server: Server) -> None:
+    for name in ("a", "b"):
+        server.key(name).unlink()
+        server.key(f"other-{name}")
+    with pytest.raises(UnregistersManyError, match="--unregister-many"):
+        server.synchronise()
+    assert server.admitted() == ["a", "b"]
+    for name in ("a", "b"):
+        server.key(f"other-{name}").unlink()
+        server.key(name)
+    assert server.synchronise() == 2
+
+
+def test_the_only_node_is_not_unregistered_because_its_key_was_not_copied(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.key("a")
+    server.synchronise()
+    server.key("a").unlink()
+    with pytest.raises(UnregistersManyError):
+        server.synchronise()
+    assert server.admitted() == ["a"]
+
+
+def test_many_go_when_that_is_asked_for(server: Server) -> None:
+    for name in ("a", "b"):
+        server.key(name).unlink()
+    assert server.synchronise(unregister_many=True) == 0
+    assert server.admitted() == []
+
+
+def test_many_that_were_revoked_go_without_asking(server: Server) -> None:
+    for name in ("a", "b"):
+        server.revoke(name)
+    assert server.synchronise() == 0
+    assert server.admitted() == []
+
+
+def test_revoked_nodes_go_also_when_others_are_refused_to(server: Server) -> None:
+    for name in ("c", "d"):
+        server.key(name)
+    server.synchronise()
+    server.revoke("a")
+    for name in ("b", "c"):
+        server.key(name).unlink()
+    with pytest.raises(UnregistersManyError):
+        server.synchronise()
+    assert server.admitted() == ["b", "c", "d"]
