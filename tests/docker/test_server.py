@@ -93,8 +93,8 @@ def test_the_fence_of_compose_reaches_the_superlink_and_publishes_nothing_but_fl
         timeout=900,
         check=False,
     )
-    # The last two: no key, and a node's. That one is the SuperLink's own answer to a message without a
-    # type, so the fence let it through.
+    # The last two: no key, and a node's. That one the fence let through: it is the SuperLink's own
+    # answer to a message without a type.
     logs = "".join((tmp_path / f"{name}.log").read_text() for name in ("superlink", "fence"))
     expected = ["200", "403", "403", "403", "403", "401", "415"]
     assert done.stdout.split() == expected, done.stderr + logs
