@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from scripts.moonflower.deployment.provisioning import Provisioning
 
 nodes_app = typer.Typer(
     help="The nodes that a running SuperLink admits; on the server.", no_args_is_help=True
@@ -53,7 +56,11 @@ def provision(
         typer.Option(help="Port of the SuperLink on the server's loopback. Default: 8000."),
     ] = None,
     fence_address: Annotated[
-        str | None, typer.Option(help="Where the fence listens. Default: 0.0.0.0, all of IPv4.")
+        str | None,
+        typer.Option(
+            help="Where the fence listens. Default: all of IPv4 (0.0.0.0), and of IPv6 (::) if a "
+            "server is named by such an address."
+        ),
     ] = None,
     rotate: Annotated[
         list[str] | None,
@@ -127,18 +134,25 @@ def provision(
     if not work.changed:
         say(f"{folder} is as described; nothing was changed")
     else:
-        say(f"hand out, from {folder}: {', '.join(_places(work.changed))}")
-    if SERVER in (rotate or []):
-        say(
-            "the new certificate takes effect when the folder server is on the server, and "
-            "SuperLink and fence are started again there"
-        )
+        say(f"hand out, from {folder}: {', '.join(sorted(work.changed))}")
+    _say_how(work)
     if {*(rotate or []), *(revoke or [])} - {SERVER}:
         _apply(work.server)
 
 
-def _places(changed: set[str]) -> list[str]:
-    return sorted(name if name == "server" else f"nodes/{name}" for name in changed)
+def _say_how(work: Provisioning) -> None:
+    """Say what else has to be done where a bundle that was changed is in use."""
+    changed = {party: files for party, files in work.changed.items() if party not in work.made}
+    # Keys are read while everything runs, by `moonflower nodes sync`.
+    if any("/" not in name for name in changed.get("server", [])):
+        say(
+            "that takes effect when the folder server is on the server, and SuperLink and fence "
+            "are started again there"
+        )
+    if any(party != "server" for party in changed):
+        say("a node takes it up when its SuperNode is started again")
+    if any(name.endswith(".service") for files in changed.values() for name in files):
+        say("systemd units are copied to /etc/systemd/system again, then: systemctl daemon-reload")
 
 
 def _apply(bundle: Path) -> None:

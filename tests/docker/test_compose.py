@@ -84,7 +84,7 @@ def test_a_node_does_not_start_without_what_only_its_bundle_knows(name: str) -> 
 def test_no_port_but_the_fences_is_published_beyond_loopback() -> None:
     published = {name: service.get("ports", []) for name, service in services()}
     fence = published.pop(f"{SERVER}: fence")
-    assert fence == ["0.0.0.0:9443:9443"]
+    assert fence == [{"target": 9443, "published": "9443", "host_ip": "0.0.0.0"}]  # noqa: S104
     ports = [port for ports in published.values() for port in ports]
     assert ports == ["127.0.0.1:8000:8000"]
     assert not any("network_mode" in service for _, service in services())

@@ -54,7 +54,7 @@ def write_server_settings(folder: Path, description: Description) -> None:
         _SERVER_HEAD,
         {
             "MOONFLOWER_SERVER_NAME": description.servers[0],
-            "MOONFLOWER_FENCE_ADDRESS": description.fence_address,
+            "MOONFLOWER_FENCE_ADDRESS": description.listens_on,
             "MOONFLOWER_FENCE_PORT": str(description.fence_port),
             "MOONFLOWER_SUPERLINK_PORT": str(description.superlink_port),
         },
@@ -66,15 +66,13 @@ def write_server_settings(folder: Path, description: Description) -> None:
             "MOONFLOWER_APP": description.app,
         },
     )
-    address = description.fence_address
-    host = f"[{address}]" if ":" in address else address
     _write_fence(
         folder / "nginx.conf",
-        f"{host}:{description.fence_port}",
+        _listen(description.listens_on, description.fence_port),
         f"127.0.0.1:{description.superlink_port}",
     )
     # In containers, whose ports compose publishes: docker/compose.server.yml has these names.
-    _write_fence(folder / "nginx.compose.conf", "9443", "superlink:8000")
+    _write_fence(folder / "nginx.compose.conf", "9443 ssl", "superlink:8000")
     _write_start(folder, "start-server")
     places = {"BUNDLE": bundle, "STATE": description.state, "APP": description.app}
     _write_unit(folder, "moonflower-superlink.service", places)
@@ -113,9 +111,15 @@ def _below(folder: str, *names: str) -> str:
     return "/".join((folder.rstrip("/"), *names))
 
 
+def _listen(address: str, port: int) -> str:
+    """Return what follows nginx's ``listen``."""
+    host = f"[{address}]" if ":" in address else address
+    return f"{host}:{port} ssl" + (" ipv6only=off" if address == "::" else "")
+
+
 def _write_fence(file: Path, listen: str, superlink: str) -> None:
     places = {
-        "FENCE": listen,
+        "LISTEN": listen,
         "SUPERLINK": superlink,
         "KNOWN_KEYS": KNOWN_KEYS,
         "LARGEST_PART": LARGEST_PART,

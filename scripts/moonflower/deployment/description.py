@@ -20,6 +20,7 @@ from scripts.moonflower.repository import ROOT
 FILE = "federation.toml"
 SERVER = "server"
 """Not a node's name: ``--rotate server`` renews the server's certificate."""
+ANY = "0.0.0.0"  # noqa: S104 (it is the published side)
 
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
 _PATH = re.compile(r"/[A-Za-z0-9._/-]*")
@@ -39,7 +40,8 @@ class Description(BaseModel):
         Names and addresses under which nodes reach the server; the first goes into their settings.
     nodes : tuple[str, ...]
     fence_address : str
-        Where the fence listens on the server.
+        Where the fence listens on the server; empty: wherever the servers' names may point, see
+        :attr:`listens_on`.
     fence_port, superlink_port : int
         The published port, and the one on the server's loopback.
     ca_days, server_days : int
@@ -59,7 +61,7 @@ class Description(BaseModel):
 
     servers: tuple[str, ...] = Field(min_length=1)
     nodes: tuple[str, ...] = ()
-    fence_address: str = "0.0.0.0"  # noqa: S104 (it is the published side)
+    fence_address: str = ""
     fence_port: int = Field(default=9443, ge=1, le=65535)
     superlink_port: int = Field(default=8000, ge=1, le=65535)
     ca_days: int = Field(default=3650, ge=1, le=36500)
@@ -76,9 +78,13 @@ class Description(BaseModel):
     @field_validator("fence_address")
     @classmethod
     def _address(cls, value: str) -> str:
-        if not is_address(value):
-            raise ValueError(f"{value!r} is no IP address; 0.0.0.0 means all, [::] all of IPv6 too")
-        return value
+        # As people write it beside a port.
+        value = value.removeprefix("[").removesuffix("]") if value.startswith("[") else value
+        if value and not is_address(value):
+            raise ValueError(
+                f"{value!r} is no IP address; 0.0.0.0 means all of IPv4, :: all of IPv6 and IPv4"
+            )
+        return str(ipaddress.ip_address(value)) if value else ""
 
     @field_validator("nodes")
     @classmethod
@@ -98,8 +104,17 @@ class Description(BaseModel):
     @property
     def superlink(self) -> str:
         """Where nodes reach the fence, as ``host:port``."""
-        host = self.servers[0]
-        return f"{f'[{host}]' if ':' in host else host}:{self.fence_port}"
+        return host_and_port(self.servers[0], self.fence_port)
+
+    @property
+    def listens_on(self) -> str:
+        """The fence's address: all of IPv4, and of IPv6 if a server is named by such an address."""
+        return self.fence_address or ("::" if any(":" in each for each in self.servers) else ANY)
+
+    @property
+    def unheard(self) -> tuple[str, ...]:
+        """The servers' addresses of the other kind (IPv4, IPv6) than that on which it listens."""
+        return tuple(each for each in self.servers if not hears(self.listens_on, each))
 
     def to_toml(self) -> str:
         """Return the text of ``federation.toml``."""
@@ -180,6 +195,22 @@ def is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def host_and_port(host: str, port: int | str) -> str:
+    """Return ``host:port``, an IPv6 address in brackets."""
+    return f"{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def hears(listens_on: str, host: str) -> bool:
+    """Return whether who listens on an address can be reached by ``host``, as far as that tells.
+
+    A name may point anywhere, and another machine may translate addresses, but hardly one kind
+    into the other. ``::`` stands for all of IPv4, too.
+    """
+    if listens_on == "::" or not is_address(host):
+        return True
+    return ipaddress.ip_address(listens_on).version == ipaddress.ip_address(host).version
 
 
 def check_host(host: str) -> str:

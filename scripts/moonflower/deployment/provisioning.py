@@ -21,7 +21,13 @@ from scripts.moonflower.deployment.authority import (
     why_renew,
 )
 from scripts.moonflower.deployment.bundles import write_node_settings, write_server_settings
-from scripts.moonflower.deployment.description import FILE, SERVER, Description
+from scripts.moonflower.deployment.description import (
+    FILE,
+    SERVER,
+    Description,
+    host_and_port,
+)
+from scripts.moonflower.deployment.environment_file import SERVER_FILE, read_environment
 from scripts.moonflower.deployment.errors import DeploymentError
 from scripts.moonflower.deployment.fence_keys import renew_known_keys
 
@@ -42,13 +48,17 @@ class Provisioning:
         The federation's folder.
     say : Callable[[str], None]
         Takes what was done, one sentence each.
-    changed : set[str]
-        The parties whose bundles have new keys or certificates: ``server`` and nodes.
+    changed : dict[str, list[str]]
+        By the folder of a party (``server``, ``nodes/NAME``) whose bundle has to be copied (again):
+        the files that are new or other ones than before.
+    made : set[str]
+        Those of them that were not there before.
     """
 
     folder: Path
     say: Callable[[str], None]
-    changed: set[str] = field(default_factory=set)
+    changed: dict[str, list[str]] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)
 
     @property
     def server(self) -> Path:
@@ -78,6 +88,7 @@ class Provisioning:
         """
         rotate, revoke = tuple(rotate), tuple(revoke)
         self._check(description, rotate, revoke)
+        before, address = self._bundles(), self._address()
         with _private_files():
             for folder in (self.folder, self.folder / "ca", self.server / ADMITTED):
                 _make_private(folder)
@@ -92,7 +103,58 @@ class Provisioning:
             for name in description.nodes:
                 self._write_node(description, authority, name, renew=name in rotate)
             renew_known_keys(self.server / ADMITTED, self.server / REVOKED, self.say)
+        self._compare(before)
+        if address not in ("", description.superlink):
+            self._tell_absent(description)
+        if description.unheard:
+            self.say(
+                f"warning: the fence listens on {description.listens_on}, where nobody reaches it "
+                f"as {', '.join(description.unheard)}: --fence-address :: listens on IPv6 and IPv4"
+            )
         return description
+
+    def _bundles(self) -> dict[str, dict[str, bytes]]:
+        """Return the contents of every bundle's files, by its folder."""
+        folders = [self.server, *sorted((self.folder / "nodes").glob("*"))]
+        return {
+            folder.relative_to(self.folder).as_posix(): {
+                file.relative_to(folder).as_posix(): file.read_bytes()
+                for file in sorted(folder.rglob("*"))
+                if file.is_file()
+            }
+            for folder in folders
+            if folder.is_dir()
+        }
+
+    def _address(self) -> str:
+        """Return where nodes reached the server before; empty: there was none."""
+        file = self.server / SERVER_FILE
+        there = read_environment(file) if file.exists() else {}
+        host, port = there.get("MOONFLOWER_SERVER_NAME"), there.get("MOONFLOWER_FENCE_PORT")
+        return host_and_port(host, port) if host and port else ""
+
+    def _compare(self, before: dict[str, dict[str, bytes]]) -> None:
+        """Find what has changed, and say it of bundles that were there before."""
+        for party, files in self._bundles().items():
+            there = before.get(party, {})
+            names = [name for name in {**there, **files} if there.get(name) != files.get(name)]
+            if not names:
+                continue
+            self.changed[party] = names
+            if not there:
+                self.made.add(party)
+                continue
+            shown = (name + _settings_of(name, there, files) for name in names)
+            self.say(f"changed in {party}: {', '.join(shown)}")
+
+    def _tell_absent(self, description: Description) -> None:
+        """Say what has to be changed in bundles that are not here any more."""
+        away = [name for name in description.nodes if not self.node(name).exists()]
+        if away:
+            self.say(
+                f"the bundles of {', '.join(away)} are not here any more: set MOONFLOWER_SUPERLINK="
+                f"{description.superlink} in node.env on these machines"
+            )
 
     def _check(
         self, description: Description, rotate: tuple[str, ...], revoke: tuple[str, ...]
@@ -120,7 +182,7 @@ class Provisioning:
     def _write_server(self, description: Description, authority: Authority, renew: bool) -> None:
         certificate_file, key_file = self.server / "server.crt", self.server / "server.key"
         ca = certificate_pem(authority.certificate)
-        self._write_if_new(self.server / "ca.crt", ca, SERVER)
+        write_bytes(self.server / "ca.crt", ca)
         why = "it was asked for" if renew else ""
         if not why and not (certificate_file.exists() and key_file.exists()):
             why = "there was none"
@@ -134,7 +196,6 @@ class Provisioning:
             key, certificate = authority.sign_server(description.servers, description.server_days)
             write_bytes(key_file, private_pem(key))
             write_bytes(certificate_file, certificate_pem(certificate))
-            self.changed.add(SERVER)
             self.say(
                 f"made the server's certificate ({why}), valid until "
                 f"{certificate.not_valid_after_utc:%Y-%m-%d}"
@@ -152,7 +213,6 @@ class Provisioning:
         _make_private(bundle)
         if renew or not key_file.exists():
             write_bytes(key_file, new_node_key())
-            self.changed.add(name)
             self.say(f"made a {'new ' if renew else ''}key for node {name}")
         try:
             public = public_line(key_file.read_bytes(), name)
@@ -160,13 +220,13 @@ class Provisioning:
             raise DeploymentError(
                 f"{key_file} is no key of a node: {error}. --rotate {name} makes a new one"
             ) from None
-        self._write_if_new(bundle / "ca.crt", certificate_pem(authority.certificate), name)
+        write_bytes(bundle / "ca.crt", certificate_pem(authority.certificate))
         write_bytes(bundle / "node.pub", public)
         write_node_settings(bundle, description, name)
         remove_unfinished(bundle)
         if admitted.exists() and admitted.read_bytes() != public:
             self._set_aside(name)
-        self._write_if_new(admitted, public, SERVER)
+        write_bytes(admitted, public)
 
     def _revoke(self, name: str) -> None:
         if self.admitted(name).exists():
@@ -174,7 +234,6 @@ class Provisioning:
         if self.node(name).exists():
             # Its key opens nothing any more.
             shutil.rmtree(self.node(name))
-        self.changed.add(SERVER)
         self.say(f"revoked node {name}")
 
     def _set_aside(self, name: str) -> None:
@@ -188,16 +247,20 @@ class Provisioning:
         flush_folder(folder)
         flush_folder(self.server / ADMITTED)
 
-    def _write_if_new(self, file: Path, blob: bytes, party: str) -> None:
-        if not file.exists() or file.read_bytes() != blob:
-            write_bytes(file, blob)
-            self.changed.add(party)
-
 
 def strangers(folder: Path, description: Description) -> list[str]:
     """Return the nodes that may connect and are not described (any more)."""
     admitted = (folder / SERVER / ADMITTED).glob("*.pub")
     return sorted({file.stem for file in admitted} - set(description.nodes))
+
+
+def _settings_of(name: str, before: dict[str, bytes], after: dict[str, bytes]) -> str:
+    """Return the settings of an environment file that are new, in brackets."""
+    if not name.endswith(".env"):
+        return ""
+    there = before.get(name, b"").decode().splitlines()
+    new = [line for line in after.get(name, b"").decode().splitlines() if line not in there]
+    return f" ({', '.join(new)})" if new else ""
 
 
 @contextmanager

@@ -109,6 +109,7 @@ def _server_subjects(bundle: Bundle) -> list[Subject]:
         ("nginx", ports.check_nginx),
         ("ports", lambda: ports.check_ports(bundle)),
         ("node keys", lambda: keys.check_public_keys(bundle)),
+        ("keys at the fence", lambda: keys.check_known_keys(bundle)),
         ("registered keys", lambda: keys.check_registrations(bundle)),
         (
             "output folder",

@@ -16,6 +16,7 @@ from common.config import NAME_PATTERN
 from scripts.moonflower.deployment.authority import federation_id
 from scripts.moonflower.deployment.connection import Connection
 from scripts.moonflower.deployment.errors import DeploymentError, SuperLinkError
+from scripts.moonflower.deployment.fence_keys import KNOWN_KEYS, known_keys
 from scripts.moonflower.deployment.provisioning import ADMITTED, REVOKED
 from scripts.moonflower.deployment.registry import (
     key_digest,
@@ -101,6 +102,18 @@ def check_public_keys(bundle: Bundle) -> Iterator[Finding]:
             yield failed(f"key of {name}", found, _ROTATE)
         else:
             seen[mark] = name
+
+
+def check_known_keys(bundle: Bundle) -> Iterator[Finding]:
+    """Look whether the fence lets through the keys that may connect, and no others."""
+    keys = bundle.file(ADMITTED)
+    file = keys / KNOWN_KEYS
+    if file.is_file() and file.read_bytes() == known_keys(keys, bundle.file(REVOKED)):
+        yield ok("keys at the fence", str(file))
+    else:
+        found = f"{file} does not fit the keys beside it: the fence lets through others than these"
+        remedy = f"moonflower nodes sync --bundle {bundle.folder}, or restart the fence"
+        yield failed("keys at the fence", found, remedy)
 
 
 def check_registrations(bundle: Bundle) -> Iterator[Finding]:

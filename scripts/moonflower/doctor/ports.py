@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import errno
+import re
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
+import psutil
+
+from scripts.moonflower.deployment.description import hears
 from scripts.moonflower.deployment.fence import INSTALL, find_nginx
 from scripts.moonflower.doctor.bundle import (
+    CA_CERTIFICATE,
     FENCE_ADDRESS,
     FENCE_PORT,
+    SERVER_NAME,
     SUPERLINK_PORT,
     Bundle,
 )
@@ -21,6 +28,8 @@ from scripts.moonflower.doctor.findings import Finding, failed, ok, warning
 
 DEFAULT_FENCE_PORT, DEFAULT_SUPERLINK_PORT = 9443, 8000
 _LISTENING = "0A"
+_BUNDLE = re.compile(r"(?:--ssl-certfile|-c) (\S+)/(?:server\.crt|nginx\S*\.conf)")
+SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -33,10 +42,13 @@ class Listener:
         Of the interface; ``0.0.0.0`` or ``::``: all of them.
     process : str
         Its command and number; empty where another user's processes can't be looked at.
+    bundle : str
+        The folder of the federation that a SuperLink or a fence was started for; empty: unknown.
     """
 
     address: str
     process: str
+    bundle: str = ""
 
     @property
     def loopback_only(self) -> bool:
@@ -49,8 +61,11 @@ def check_ports(bundle: Bundle) -> Iterator[Finding]:
     fence = bundle.port(FENCE_PORT, DEFAULT_FENCE_PORT)
     superlink = bundle.port(SUPERLINK_PORT, DEFAULT_SUPERLINK_PORT)
     address = bundle.settings.get(FENCE_ADDRESS) or "0.0.0.0"  # noqa: S104 (only looked at)
-    yield _check_port("fence", address, fence, FENCE_PORT, "nginx")
-    yield _check_port("SuperLink", "127.0.0.1", superlink, SUPERLINK_PORT, "flower-superlink")
+    yield from _check_names(bundle, address)
+    yield _check_port(bundle, "fence", address, fence, FENCE_PORT, "nginx")
+    yield _check_port(
+        bundle, "SuperLink", "127.0.0.1", superlink, SUPERLINK_PORT, "flower-superlink"
+    )
     open_to_others = [each for each in listeners(superlink) if not each.loopback_only]
     if open_to_others:
         # The fence is no protection for a port that can be reached beside it.
@@ -72,7 +87,19 @@ def check_nginx() -> Iterator[Finding]:
         yield ok("nginx", nginx)
 
 
-def _check_port(what: str, address: str, port: int, setting: str, program: str) -> Finding:
+def _check_names(bundle: Bundle, address: str) -> Iterator[Finding]:
+    name = bundle.settings.get(SERVER_NAME, "")
+    if not hears(address, name):
+        yield failed(
+            "address of the fence",
+            f"nodes call {name}, and the fence listens on {address} only: nobody will reach it",
+            "moonflower provision --fence-address ::, then copy the bundle again",
+        )
+
+
+def _check_port(
+    bundle: Bundle, what: str, address: str, port: int, setting: str, program: str
+) -> Finding:
     check = f"port of the {what}"
     users = [each for each in listeners(port) if _overlap(each.address, address)]
     if not users:
@@ -83,11 +110,36 @@ def _check_port(what: str, address: str, port: int, setting: str, program: str) 
     names = sorted({each.process or "a process of another user" for each in users})
     found = f"{address}:{port} is in use by {', '.join(names)}"
     if all(program in each.process for each in users):
-        return ok(check, found)
+        if _is_ours(bundle, address, port):
+            return ok(check, found)
+        theirs = ", ".join(sorted({each.bundle for each in users if each.bundle})) or "not known"
+        return failed(
+            check,
+            f"{address}:{port} is in use by another federation's {what}: {', '.join(names)}, "
+            f"started with the bundle {theirs}",
+            "give one of the two other ports: moonflower provision --port, --superlink-port",
+        )
     remedy = (
         f"if that is not {program}, end it or change {setting}; to see who it is, run this as root"
     )
     return failed(check, found, remedy)
+
+
+def _is_ours(bundle: Bundle, address: str, port: int) -> bool:
+    """Return whether who listens there has a certificate of this bundle's CA."""
+    host = ip_address(address)
+    if host.is_unspecified:
+        address = "::1" if host.version == 6 else "127.0.0.1"
+    try:
+        context = ssl.create_default_context(cafile=str(bundle.file(CA_CERTIFICATE)))
+        context.check_hostname = False
+        with (
+            socket.create_connection((address, port), SECONDS) as plain,
+            context.wrap_socket(plain),
+        ):
+            return True
+    except OSError:  # of sockets, of TLS, and of the certificate's file
+        return False
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -120,7 +172,7 @@ def listeners(port: int, proc: Path = Path("/proc")) -> list[Listener]:
                 if fields[3] == _LISTENING and int(number, 16) == port:
                     found[fields[9]] = _address(host)
     owners = _owners(set(found), proc) if found else {}
-    return [Listener(address, owners.get(inode, "")) for inode, address in found.items()]
+    return [Listener(address, *owners.get(inode, ("", ""))) for inode, address in found.items()]
 
 
 def _address(text: str) -> str:
@@ -130,9 +182,9 @@ def _address(text: str) -> str:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
-def _owners(inodes: set[str], proc: Path) -> dict[str, str]:
+def _owners(inodes: set[str], proc: Path) -> dict[str, tuple[str, str]]:
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
-    owners: dict[str, str] = {}
+    owners: dict[str, tuple[str, str]] = {}
     for folder in proc.iterdir():
         if not folder.name.isdecimal():
             continue
@@ -140,9 +192,21 @@ def _owners(inodes: set[str], proc: Path) -> dict[str, str]:
         with suppress(OSError):
             for descriptor in (folder / "fd").iterdir():
                 inode = wanted.get(str(descriptor.readlink()))
-                if inode:
-                    owners.setdefault(inode, f"{command_of(folder)} ({folder.name})")
+                if inode and inode not in owners:
+                    shown = f"{command_of(folder)} ({folder.name})"
+                    owners[inode] = shown, _bundle_of(int(folder.name))
     return owners
+
+
+def _bundle_of(pid: int) -> str:
+    """Return the bundle that a SuperLink or nginx, or the parent of nginx's workers, was given."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for each in (process, process.parent()):
+            found = _BUNDLE.search(" ".join(each.cmdline())) if each else None
+            if found:
+                return found[1]
+    return ""
 
 
 def command_of(process: Path) -> str:

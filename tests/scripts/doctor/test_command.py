@@ -16,6 +16,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from scripts.moonflower.commands import app
+from scripts.moonflower.deployment.fence_keys import renew_known_keys
 from scripts.moonflower.doctor.bundle import Bundle
 from tests.scripts.doctor.bundles import make_bundle, new_key, public_line, tls_server
 
@@ -50,6 +51,7 @@ def examine_node(node: Bundle, *arguments: str) -> dict[str, dict[str, Any]]:
 
 def test_a_server_in_order_passes(server: Bundle) -> None:
     (server.file("nodes") / "clinic-a.pub").write_bytes(public_line(new_key()))
+    renew_known_keys(server.file("nodes"), server.file("revoked"), print)
     ports = {"MOONFLOWER_FENCE_PORT": "39443", "MOONFLOWER_SUPERLINK_PORT": "39444"}
     text = "".join(f"{key}={value}\n" for key, value in {**server.settings, **ports}.items())
     server.file("server.env").write_text(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,10 +13,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from scripts.moonflower.deployment.authority import federation_id
+from scripts.moonflower.deployment.fence_keys import renew_known_keys
 from scripts.moonflower.deployment.registry import Registry, registrations_file
 from scripts.moonflower.doctor.bundle import Bundle
 from scripts.moonflower.doctor.findings import Finding
 from scripts.moonflower.doctor.keys import (
+    check_known_keys,
     check_node_key,
     check_public_keys,
     check_registrations,
@@ -80,6 +83,26 @@ def test_two_names_with_one_key_and_names_that_are_none_are_said(server: Bundle)
     assert any("warning node keys: Clinic-A and clinic-a differ by case" in text for text in said)
     assert any("'a b' can't be a client's name" in text for text in said)
     assert any("failed key of c: " in text for text in said)
+
+
+def test_a_fence_that_knows_other_keys_than_the_bundle_has_fails(server: Bundle) -> None:
+    keys, revoked = server.file("nodes"), server.file("revoked")
+    (keys / "clinic-a.pub").write_bytes(public_line(new_key()))
+    assert only(list(check_known_keys(server))).status == "failed"
+    renew_known_keys(keys, revoked, print)
+    assert only(list(check_known_keys(server))).status == "ok"
+    (keys / "clinic-b.pub").write_bytes(public_line(new_key()))
+    found = only(list(check_known_keys(server)))
+    assert (found.status, "moonflower nodes sync" in found.remedy) == ("failed", True)
+
+
+def test_another_federations_list_of_registered_keys_fails(server: Bundle) -> None:
+    (server.file("nodes") / "clinic-a.pub").write_bytes(public_line(new_key()))
+    notes = registrations_file(Path(server.settings["MOONFLOWER_DATABASE"]))
+    notes.parent.mkdir(parents=True)
+    notes.write_text(json.dumps({"federation": "aa" * 32, "bb": "17"}))
+    found = only(list(check_registrations(server)))
+    assert (found.status, "belongs to another federation" in found.found) == ("failed", True)
 
 
 class Numbers:

@@ -8,6 +8,8 @@ import secrets
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from scripts.moonflower.doctor.disk import check_folder
 from scripts.moonflower.doctor.findings import Finding
 from scripts.moonflower.doctor.ports import check_ports, listeners
 from scripts.moonflower.doctor.versions import check_versions, wanted_versions
+from tests.scripts.doctor.bundles import Authority, make_bundle
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc: Linux only")
 
@@ -158,6 +161,69 @@ def test_a_superlink_that_other_machines_reach_fails(server: Bundle) -> None:
         found = on_ports(server, free_port(), port)["Control interface"]
     assert found.status == "failed"
     assert "without a login" in found.found
+
+
+PROGRAM = """\
+import socket, ssl, sys
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[2], sys.argv[4])
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+while True:
+    line, _ = server.accept()
+    try:
+        context.wrap_socket(line, server_side=True).close()
+    except OSError:
+        pass
+"""
+
+
+@contextmanager
+def superlink_of(folder: Path, tmp_path: Path) -> Iterator[int]:
+    """Run what looks like the SuperLink of the bundle in a folder; yield its port."""
+    program = tmp_path / "flower-superlink"
+    program.write_text(PROGRAM)
+    files = ["--ssl-certfile", str(folder / "server.crt")]
+    files += ["--ssl-keyfile", str(folder / "server.key")]
+    process = subprocess.Popen(
+        [sys.executable, str(program), *files], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@linux
+def test_a_superlink_of_the_same_federation_may_run(server: Bundle, tmp_path: Path) -> None:
+    with superlink_of(server.folder, tmp_path) as port:
+        found = on_ports(server, free_port(), port)["port of the SuperLink"]
+    assert found.status == "ok"
+    assert "in use by flower-superlink" in found.found
+
+
+@linux
+def test_another_federations_superlink_on_the_port_fails_and_is_named(
+    server: Bundle, tmp_path: Path
+) -> None:
+    other = make_bundle(tmp_path / "other" / "server", "server", {})
+    Authority.make().issue(other.folder)
+    with superlink_of(other.folder, tmp_path) as port:
+        found = on_ports(server, free_port(), port)["port of the SuperLink"]
+    assert found.status == "failed"
+    assert "another federation's SuperLink: flower-superlink (" in found.found
+    assert found.found.endswith(f"started with the bundle {other.folder}")
+    assert "--superlink-port" in found.remedy
+
+
+def test_a_fence_that_does_not_listen_where_the_servers_name_points_fails(server: Bundle) -> None:
+    settings = {"MOONFLOWER_SERVER_NAME": "::1", "MOONFLOWER_FENCE_ADDRESS": "127.0.0.1"}
+    found = {each.check: each for each in check_ports(with_settings(server, **settings))}
+    assert found["address of the fence"].status == "failed"
+    assert "--fence-address ::" in found["address of the fence"].remedy
+    assert "address of the fence" not in {each.check for each in check_ports(server)}
 
 
 @linux

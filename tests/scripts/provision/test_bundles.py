@@ -144,6 +144,66 @@ def test_what_a_person_changed_in_the_settings_stays(made: Path, provision: Prov
     assert "MOONFLOWER_SUPERLINK=fl.example.org:443" in lines
 
 
+def test_another_port_is_said_with_the_bundles_that_have_it(
+    made: Path, provision: Provision
+) -> None:
+    said = provision("--port", "9777", "--superlink-port", "9778").output
+    assert "nothing was changed" not in said
+    assert "server.env (MOONFLOWER_FENCE_PORT=9777, MOONFLOWER_SUPERLINK_PORT=9778)" in said
+    for name in ("clinic-a", "clinic-b"):
+        setting = "MOONFLOWER_SUPERLINK=fl.example.org:9777"
+        assert f"changed in nodes/{name}: node.env ({setting})\n" in said
+    assert f"hand out, from {made}: nodes/clinic-a, nodes/clinic-b, server\n" in said
+    assert "SuperLink and fence are started again" in said
+    assert "nothing was changed" in provision().output
+
+
+def test_another_address_of_the_fence_concerns_the_server_alone(
+    made: Path, provision: Provision
+) -> None:
+    said = provision("--fence-address", "192.0.2.10").output
+    assert "server.env (MOONFLOWER_FENCE_ADDRESS=192.0.2.10)" in said
+    assert f"hand out, from {made}: server\n" in said
+
+
+def test_a_bundle_that_is_not_here_any_more_has_to_be_changed_by_hand(
+    made: Path, provision: Provision
+) -> None:
+    shutil.rmtree(made / "nodes" / "clinic-a")
+    assert "not here any more" not in provision("--fence-address", "192.0.2.10").output
+    said = provision("--port", "9777").output
+    assert "the bundles of clinic-a are not here any more" in said
+    assert "set MOONFLOWER_SUPERLINK=fl.example.org:9777 in node.env" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "listens"),
+    [
+        (["--server", "::1"], "[::]:9443 ssl ipv6only=off"),
+        (["--server", "192.0.2.1", "--server", "2001:db8::1"], "[::]:9443 ssl ipv6only=off"),
+        (["--server", "fl.example.org"], "0.0.0.0:9443 ssl"),
+        (["--server", "a.example", "--fence-address", "[::]"], "[::]:9443 ssl ipv6only=off"),
+        (["--server", "a.example", "--fence-address", "[::1]"], "[::1]:9443 ssl"),
+    ],
+)
+def test_the_fence_listens_where_the_servers_names_point(
+    folder: Path, provision: Provision, arguments: list[str], listens: str
+) -> None:
+    result = provision(*arguments)
+    assert result.exit_code == 0
+    assert f"    listen {listens};\n" in (folder / "server" / "nginx.conf").read_text()
+    address = listens.rpartition(":9443")[0].strip("[]")
+    assert f"MOONFLOWER_FENCE_ADDRESS={address}\n" in (folder / "server" / "server.env").read_text()
+    assert "warning" not in result.output
+
+
+def test_a_server_that_the_fence_would_not_hear_is_warned_of(
+    folder: Path, provision: Provision
+) -> None:
+    said = provision("--server", "2001:db8::1", "--fence-address", "0.0.0.0").output  # noqa: S104
+    assert "the fence listens on 0.0.0.0, where nobody reaches it as 2001:db8::1" in said
+
+
 def test_a_bundle_that_was_taken_away_is_not_made_again(made: Path, provision: Provision) -> None:
     shutil.rmtree(made / "nodes" / "clinic-a")
     before = (made / "server" / "nodes" / "clinic-a.pub").read_bytes()
