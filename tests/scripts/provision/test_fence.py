@@ -31,8 +31,7 @@ from scripts.moonflower.deployment.fence_keys import (
     reload_fence,
     renew_known_keys,
 )
-from tests.failures.federation import free_port
-from tests.failures.processes import SLOW, wait_until
+from tests.real.processes import SLOW, free_port, wait_until
 from tests.scripts.provision.conftest import Provision
 
 pytestmark = pytest.mark.skipif(
