@@ -42,7 +42,7 @@ def test_compose_knows_the_fence_and_the_superlink_by_the_names_in_its_configura
     services = read(SERVER, values=values)["services"]
     fence, superlink = services["fence"], services["superlink"]
     assert fence["entrypoint"][-1] == "/bundle/nginx.compose.conf"
-    assert fence["ports"] == ["0.0.0.0:9555:9443"]
+    assert fence["ports"] == [{"target": 9443, "published": "9555", "host_ip": "0.0.0.0"}]  # noqa: S104
     address = superlink["networks"]["inside"]["ipv4_address"]
     assert fence["extra_hosts"] == [f"superlink:{address}"]
     assert superlink["environment"]["MOONFLOWER_SUPERLINK_PORT"] == "8000"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +74,9 @@ def test_a_server_with_a_failure_ends_with_1_and_shows_the_remedy(server: Bundle
 def test_a_node_in_order_passes_with_counts_per_class(server: Bundle, node: Bundle) -> None:
     write_examples(node, [0] * 12 + [2] * 10)
     with tls_server(server.folder) as port:
-        settings = {**node.settings, "MOONFLOWER_SUPERLINK": f"localhost:{port}"}
+        # SuperNodes of other tests may run on this machine.
+        own = {"MOONFLOWER_CLIENT_NAME": f"clinic-{secrets.token_hex(4)}"}
+        settings = {**node.settings, **own, "MOONFLOWER_SUPERLINK": f"localhost:{port}"}
         bundle = make_bundle(node.folder.parent / "own" / "clinic-a", "node", settings)
         for name in ("ca.crt", "node.key", "node.pub"):
             bundle.file(name).write_bytes(node.file(name).read_bytes())
