@@ -154,10 +154,10 @@ def run_on_superlink(
     """
     from common.config import SettingsError
     from scripts.moonflower import keep_going as watching
-    from scripts.moonflower.flower import Flower
     from scripts.moonflower.interruption import InterruptedRunError, raising_on_signals
     from scripts.moonflower.progress import Progress
     from scripts.moonflower.run_config import make_overrides
+    from scripts.moonflower.submission import Submission
 
     options = {"experiment": experiment, "resume": resume or None}
     try:
@@ -169,7 +169,7 @@ def run_on_superlink(
     try:
         with raising_on_signals():
             code = watching.keep_going(
-                Flower(source.absolute(), superlink, federation_config),
+                Submission(source.absolute(), superlink, federation_config),
                 overrides,
                 watching.Limits(max_restarts if keep_going else 0),
                 progress,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scripts.moonflower.flower import Flower, Log, Status, SubmissionError
+from scripts.moonflower.submission import Log, Status, Submission, SubmissionError
 from server_app.errors import NOTHING_TO_RESUME, PERMANENT
 
 FAILED = 1
@@ -49,7 +49,7 @@ class _End:
 
 
 def keep_going(
-    flower: Flower,
+    submission: Submission,
     overrides: Mapping[str, Any],
     limits: Limits,
     show: Callable[[str], None],
@@ -63,7 +63,7 @@ def keep_going(
 
     Parameters
     ----------
-    flower : Flower
+    submission : Submission
     overrides : Mapping[str, Any]
         Flat run config, with a name in ``experiment``.
     limits : Limits
@@ -81,7 +81,7 @@ def keep_going(
     wanted = bool(overrides.get("resume", False))
     resume, failures = wanted, 0
     while True:
-        end = _once(flower, {**overrides, "resume": resume}, limits, show, say, sleep)
+        end = _once(submission, {**overrides, "resume": resume}, limits, show, say, sleep)
         details = end.status.details or end.status.kind
         if end.status.kind == "completed":
             return 0
@@ -106,7 +106,7 @@ def keep_going(
 
 
 def _once(
-    flower: Flower,
+    submission: Submission,
     overrides: Mapping[str, Any],
     limits: Limits,
     show: Callable[[str], None],
@@ -115,7 +115,7 @@ def _once(
 ) -> _End:
     """Submit the run once and watch it until it ends or can't be watched any more."""
     try:
-        run_id = flower.submit(overrides)
+        run_id = submission.submit(overrides)
     except SubmissionError as error:
         permanent = "" if error.mendable else f"\n{PERMANENT}"
         return _End(Status("failed", f"{error}{permanent}"))
@@ -127,16 +127,16 @@ def _once(
         rounds += bool(_ROUND.search(line))
         show(line)
 
-    log = flower.follow(run_id, listen)
+    log = submission.follow(run_id, listen)
     try:
-        status = _watch(flower, run_id, log, limits, say, sleep)
+        status = _watch(submission, run_id, log, limits, say, sleep)
     finally:
         log.stop(0.0)
     return _End(status, rounds > 0)
 
 
 def _watch(
-    flower: Flower,
+    submission: Submission,
     run_id: str,
     log: Log,
     limits: Limits,
@@ -146,7 +146,7 @@ def _watch(
     """Return how the run ended, or ``unreachable`` when the SuperLink stays away."""
     misses = 0
     while True:
-        status = flower.status(run_id)
+        status = submission.status(run_id)
         if status.kind == "unreachable":
             misses += 1
             if misses > max(limits.restarts, 1):

@@ -12,8 +12,8 @@ from scripts.moonflower.interruption import InterruptedRunError
 from scripts.moonflower.progress import Progress
 from scripts.moonflower.report import LOG_FILE, summarise, table, written
 from scripts.moonflower.run_config import Plan
+from scripts.moonflower.simulated_superlink import SimulationError
 from scripts.moonflower.simulation import Machine, simulate
-from scripts.moonflower.superlink import SimulationError
 from server_app.experiment.folder import CHECKPOINTS, METRICS_FILE
 
 FAILED = 1

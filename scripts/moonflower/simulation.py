@@ -14,13 +14,13 @@ import torch
 
 from common.config import SettingsError
 from common.node import DEVICE_VARIABLE
+from scripts.moonflower import flwr
 from scripts.moonflower.interruption import raising_on_signals, signals_held_back
 from scripts.moonflower.processes import adopt_orphans, end_descendants
 from scripts.moonflower.repository import ROOT
 from scripts.moonflower.run_config import Plan
 from scripts.moonflower.scratch import scratch_folder
-from scripts.moonflower.superlink import (
-    CONNECTION,
+from scripts.moonflower.simulated_superlink import (
     SimulationError,
     SuperLink,
     environment,
@@ -176,7 +176,7 @@ def _arguments(plan: Plan, machine: Machine, scratch: Path) -> list[str]:
     if machine.gpus_per_client:
         federation["client-resources-num-gpus"] = machine.gpus_per_client
     pairs = " ".join(f"{key}={value}" for key, value in federation.items())
-    arguments = ["run", str(ROOT), CONNECTION, "--stream", "--run-config", str(run_config)]
+    arguments = ["run", str(ROOT), flwr.CONNECTION, "--stream", "--run-config", str(run_config)]
     return [*arguments, "--federation-config", pairs]
 
 

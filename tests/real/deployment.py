@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from scripts.moonflower.deployment.connection import CONNECTION
+from scripts.moonflower.flwr import CONNECTION
 from tests.real.federation import Federation, Prefix
 from tests.real.processes import SLOW, Group, free_port, wait_until
 from tests.settings import ROOT

@@ -9,8 +9,8 @@ import pytest
 
 from scripts.moonflower import simulation
 from scripts.moonflower.run_config import Plan, make_plan
+from scripts.moonflower.simulated_superlink import SimulationError
 from scripts.moonflower.simulation import Machine, default_actors, simulate
-from scripts.moonflower.superlink import SimulationError
 
 TOO_SLOW = "Exception: The current node timed out during startup. This could happen because"
 COMPLETED = ("finished:completed", "")

@@ -8,10 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from common.config import SettingsError
+from scripts.moonflower import flwr
 from scripts.moonflower.commands import app
 from scripts.moonflower.session import _move_to_end
+from scripts.moonflower.simulated_superlink import environment
 from scripts.moonflower.simulation import Machine, check_gpus
-from scripts.moonflower.superlink import environment, read_outcome
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +43,7 @@ def test_all_problems_are_listed_at_once_and_the_exit_code_is_2() -> None:
     [
         (["--preset", "missing"], "preset 'missing'"),
         (["-c", "moon.mu"], "key=value"),
-        (["-c", "model.name=magic"], "unknown model; allowed are"),
+        (["-c", "model.name=magic"], "model.name: Input should be 'fedgen-cnn'"),
         (["--experiment", "../up"], "folder name"),
         (["--clients", "3", "-c", "server.min-clients=4"], "never come"),
         (["--output-dir", "/dev/null/x"], "nothing can be written to /dev/null/x"),
@@ -142,4 +143,4 @@ def test_a_run_without_gpus_for_its_clients_uses_none_for_its_server_either(
     ],
 )
 def test_the_outcome_is_read_from_what_flwr_lists(text: str, expected: tuple[str, str]) -> None:
-    assert read_outcome(text) == expected
+    assert flwr.read_outcome(text) == expected

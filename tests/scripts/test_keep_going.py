@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from scripts.moonflower.commands import app
-from scripts.moonflower.flower import Flower, SubmissionError
 from scripts.moonflower.keep_going import Limits, keep_going
+from scripts.moonflower.submission import Submission, SubmissionError
 from server_app.errors import NOTHING_TO_RESUME, PERMANENT
 
 # Plays a script, one answer per call of `run` and `list`; the last one is repeated.
@@ -70,7 +70,7 @@ class Play:
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
         env = {**os.environ, "PATH": path, "FLWR_HOME": str(folder / "home")}
-        self.flower = Flower(folder, "here", env=env)
+        self.flower = Submission(folder, "here", env=env)
 
     def __call__(
         self,

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.moonflower import superlink
-from scripts.moonflower.deployment.connection import flower_environment
-from scripts.moonflower.flower import Flower
+from scripts.moonflower import flwr, simulated_superlink
 from scripts.moonflower.loopback import without_proxy
+from scripts.moonflower.submission import Submission
 
 PROXIES = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
 
@@ -57,9 +56,9 @@ def test_what_we_start_reaches_its_own_machine_in_spite_of_a_proxy(
     for name, value in PROXIES.items():
         monkeypatch.setenv(name, value)
     env = {
-        "deployment": lambda: flower_environment(os.environ, tmp_path),
-        "simulation": lambda: superlink.environment(tmp_path, {}),
-        "run": lambda: dict(Flower(tmp_path).env),
+        "deployment": lambda: flwr.environment(os.environ, tmp_path),
+        "simulation": lambda: simulated_superlink.environment(tmp_path, {}),
+        "run": lambda: dict(Submission(tmp_path).env),
         "none": lambda: dict(os.environ),
     }[made]()
     done = subprocess.run(

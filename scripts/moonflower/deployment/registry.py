@@ -28,7 +28,7 @@ FEDERATION = "federation"
 
 
 class Registrar(Protocol):
-    """What registers and lists nodes: see ``connection.Connection``."""
+    """What registers and lists nodes: see ``loopback_superlink.LoopbackSuperLink``."""
 
     def flwr(self, *arguments: str) -> dict[str, Any]:
         """Run a ``flwr`` command and return its answer."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from scripts.moonflower import flwr
 from scripts.moonflower.deployment.authority import (
     federation_id,
     read_certificate,
     read_private_key,
 )
-from scripts.moonflower.deployment.connection import CONNECTION, Connection, flower_environment
 from scripts.moonflower.deployment.environment_file import SERVER_FILE, with_environment
 from scripts.moonflower.deployment.errors import (
     DeploymentError,
@@ -27,6 +27,7 @@ from scripts.moonflower.deployment.registry import Registry, registrations_file
 from scripts.moonflower.deployment.supernode import INSECURE
 from scripts.moonflower.deployment.supernode import judge as judge_supernode
 from scripts.moonflower.deployment.supervision import Ending, Patience, Supervisor, Verdict
+from scripts.moonflower.loopback_superlink import LoopbackSuperLink
 
 LOOPBACK = "127.0.0.1"
 _START_SECONDS = 600.0
@@ -96,10 +97,10 @@ class ServerSettings:
         return self.database.parent / "flwr"
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> LoopbackSuperLink:
         """How ``flwr`` reaches it."""
         ca = None if self.insecure or self.bundle is None else self.bundle / "ca.crt"
-        return Connection(self.port, ca, self.home)
+        return LoopbackSuperLink(self.port, ca, self.home)
 
     def command(self) -> Sequence[str]:
         """Return the command line."""
@@ -186,7 +187,7 @@ def run_superlink(
 
     return Supervisor(
         settings.command,
-        flower_environment(settings.env, settings.home),
+        flwr.environment(settings.env, settings.home),
         judge,
         say,
         before=before,
@@ -231,7 +232,7 @@ def _accompany(
             return Ending(Verdict.STOP, f"the nodes could not be registered: {error}")
     say(
         f"ready on 127.0.0.1:{settings.port}, {count} nodes admitted. On this machine: "
-        f"FLWR_HOME={settings.home} flwr run . {CONNECTION}"
+        f"FLWR_HOME={settings.home} flwr run . {flwr.CONNECTION}"
     )
     return None
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 
 from common.config import SettingsError, check_name
-from scripts.moonflower.deployment.connection import flower_environment
+from scripts.moonflower import flwr
 from scripts.moonflower.deployment.environment_file import NODE_FILE, with_environment
 from scripts.moonflower.deployment.errors import DeploymentError
 from scripts.moonflower.deployment.first_message import AHEAD, BEHIND, parse_address
@@ -143,7 +143,7 @@ def run_supernode(
     say(f"node {settings.name}, server {settings.superlink}, state in {settings.state}")
     return Supervisor(
         settings.command,
-        flower_environment(settings.env, settings.home),
+        flwr.environment(settings.env, settings.home),
         judge,
         say,
         before=lambda: probe(settings.superlink, settings.ca),

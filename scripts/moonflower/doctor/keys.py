@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.config import NAME_PATTERN
 from scripts.moonflower.deployment.authority import federation_id
-from scripts.moonflower.deployment.connection import Connection
 from scripts.moonflower.deployment.errors import DeploymentError, SuperLinkError
 from scripts.moonflower.deployment.fence_keys import KNOWN_KEYS, known_keys
 from scripts.moonflower.deployment.provisioning import ADMITTED, REVOKED
@@ -34,6 +33,7 @@ from scripts.moonflower.doctor.bundle import (
 )
 from scripts.moonflower.doctor.findings import Finding, failed, ok, warning
 from scripts.moonflower.doctor.ports import DEFAULT_SUPERLINK_PORT, listeners
+from scripts.moonflower.loopback_superlink import LoopbackSuperLink
 
 _ROTATE = "moonflower provision --rotate NAME, then copy both bundles"
 
@@ -178,7 +178,7 @@ def _node_status(bundle: Bundle) -> Mapping[str, str] | None:
     if not listeners(port):
         return None
     with tempfile.TemporaryDirectory(prefix="moonflower-") as home:
-        connection = Connection(port, bundle.file(CA_CERTIFICATE), Path(home))
+        connection = LoopbackSuperLink(port, bundle.file(CA_CERTIFICATE), Path(home))
         connection.write()
         try:
             nodes = connection.flwr("supernode", "list")["nodes"]

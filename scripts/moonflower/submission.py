@@ -1,11 +1,10 @@
-"""What ``flwr`` says about a run on somebody else's SuperLink."""
+"""Runs on somebody else's SuperLink: submitted, asked after, followed."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
@@ -16,9 +15,7 @@ from typing import Any, Literal
 
 import tomli_w
 
-from scripts.moonflower.flwr_answer import answer_in
-from scripts.moonflower.loopback import without_proxy
-from scripts.moonflower.superlink import read_outcome
+from scripts.moonflower import flwr
 
 SUBMIT_SECONDS = 600.0
 STATUS_SECONDS = 60.0
@@ -58,35 +55,9 @@ class Status:
     details: str = ""
 
 
-def _environment() -> dict[str, str]:
-    binaries = str(Path(sys.executable).parent)
-    # A relative one would mean another folder where these commands run.
-    home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr").absolute()
-    return {
-        **os.environ,
-        "PATH": os.pathsep.join([binaries, os.environ.get("PATH", os.defpath)]),
-        "FLWR_HOME": str(home),
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONIOENCODING": "utf-8",  # whatever the terminal is: this process reads it
-        **without_proxy(os.environ),
-    }
-
-
-def _place(env: Mapping[str, str]) -> Path:
-    """Return Flower's home, as a folder to run in.
-
-    Where a person is, there may be a folder of the connection's name: Flower would take that for
-    the path of an app, as its older versions wanted one.
-    """
-    home = Path(env["FLWR_HOME"])
-    home.mkdir(parents=True, exist_ok=True)
-    return home
-
-
 @dataclass
-class Flower:
-    """The ``flwr`` command, for one app and one SuperLink.
+class Submission:
+    """A way to submit runs of one app to one SuperLink, and to watch them.
 
     Attributes
     ----------
@@ -101,7 +72,7 @@ class Flower:
     app: Path
     connection: str | None = None
     federation_config: str = ""
-    env: Mapping[str, str] = field(default_factory=_environment)
+    env: Mapping[str, str] = field(default_factory=lambda: flwr.environment(os.environ))
 
     def submit(self, overrides: Mapping[str, Any]) -> str:
         """Start a run and return its id.
@@ -121,8 +92,8 @@ class Flower:
             arguments = ["run", str(self.app), *self._named(), "--run-config", str(file)]
             if self.federation_config:
                 arguments += ["--federation-config", self.federation_config]
-            text = self._ask(arguments, SUBMIT_SECONDS)
-        answer = answer_in(text)
+            text = flwr.ask(arguments, self.env, SUBMIT_SECONDS)
+        answer = flwr.answer_in(text)
         if answer.get("success") and answer.get("run-id"):
             return str(answer["run-id"])
         why = str(answer.get("error-message") or text).strip() or "flwr run printed nothing"
@@ -130,8 +101,8 @@ class Flower:
 
     def status(self, run_id: str) -> Status:
         """Ask how a run is; never raises."""
-        text = self._ask(["list", *self._named(), "--run-id", run_id], STATUS_SECONDS)
-        status, details = read_outcome(text)
+        text = flwr.ask(["list", *self._named(), "--run-id", run_id], self.env, STATUS_SECONDS)
+        status, details = flwr.read_outcome(text)
         if status == "unknown":
             return Status("lost" if _UNKNOWN_RUN in text else "unreachable", _first_line(text))
         state, _, how = status.partition(":")
@@ -143,39 +114,19 @@ class Flower:
 
     def follow(self, run_id: str, show: Callable[[str], None]) -> Log:
         """Show a run's log while it is written."""
-        return Log(["flwr", "log", run_id, *self._named(), "--stream"], self.env, show)
+        return Log(["log", run_id, *self._named(), "--stream"], self.env, show)
 
     def _named(self) -> list[str]:
         return [self.connection] if self.connection else []
-
-    def _ask(self, arguments: list[str], seconds: float) -> str:
-        try:
-            done = subprocess.run(
-                ["flwr", *arguments, "--format", "json"],
-                env=dict(self.env),
-                cwd=_place(self.env),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=seconds,
-                check=False,
-                start_new_session=True,  # Ctrl-C is for this process
-            )
-        except subprocess.TimeoutExpired:
-            return f"flwr {arguments[0]} timed out after {seconds:.0f} s"
-        return done.stdout
 
 
 class Log:
     """A running ``flwr log``; what was shown is not shown again after :meth:`restart`."""
 
     def __init__(
-        self, command: list[str], env: Mapping[str, str], show: Callable[[str], None]
+        self, arguments: list[str], env: Mapping[str, str], show: Callable[[str], None]
     ) -> None:
-        self._command, self._env, self._show = command, dict(env), show
+        self._arguments, self._env, self._show = arguments, env, show
         self._shown = 0
         self._start()
 
@@ -185,18 +136,7 @@ class Log:
         self._start()
 
     def _start(self) -> None:
-        self._process = subprocess.Popen(
-            self._command,
-            env=self._env,
-            cwd=_place(self._env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        )
+        self._process = flwr.start(self._arguments, self._env, errors=subprocess.DEVNULL)
         self._reader = threading.Thread(target=self._read, args=(self._shown,), daemon=True)
         self._reader.start()
 
@@ -221,5 +161,5 @@ class Log:
 
 
 def _first_line(text: str) -> str:
-    message = str(answer_in(text).get("error-message") or text).strip()
+    message = str(flwr.answer_in(text).get("error-message") or text).strip()
     return message.splitlines()[0] if message else "no answer"
