@@ -155,6 +155,7 @@ class _Client:
 
     @property
     def instruction(self) -> Instruction:
+        counted = self.message.content.config_records.get(records.COUNTED, ConfigRecord())
         return Instruction(
             server_round=self.server_round,
             settings=self.settings,
@@ -162,6 +163,7 @@ class _Client:
             node=self.node,
             data=self.data,
             state=self.state,
+            counted=int(cast(int, counted.get(records.ROUND, 0))),
         )
 
     def load_model(self, before: int) -> tuple[SplitModel, dict[str, Tensor]]:

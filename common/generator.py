@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from common.config import FedGenSettings, WireDtype
+from common.second_model import pack_model, unpack_model
 from common.seeding import seeded_initialisation
-from common.wire import smaller_state
 
 
 class Generator(nn.Module):
@@ -175,20 +173,18 @@ def diversity_loss(noise: Tensor, z: Tensor) -> Tensor:
 
 
 def generator_to_bytes(generator: Generator, dtype: WireDtype = "float32") -> bytes:
-    """Return weights and buffers as safetensors; the same generator gives the same bytes.
+    """Return weights and buffers as bytes (:func:`common.second_model.pack_model`).
 
-    Unless ``dtype`` is float32, its parameters travel as float16, like the model's
-    (:func:`common.wire.smaller_state`): for FedGen's MNIST model they are two fifths of a
-    train instruction, nothing is averaged or added up from them, and what a client draws from
-    them, z, is noise within a label anyway.
+    float16 is precise enough: for FedGen's MNIST model they are two fifths of a train instruction,
+    nothing is averaged or added up from them, and what a client draws from them, z, is noise
+    within a label anyway.
 
     Raises
     ------
     WireError
         A parameter is too large for float16.
     """
-    state = smaller_state(generator.state_dict(), _parameter_names(generator), dtype)
-    return safetensors.torch.save({name: value.cpu().contiguous() for name, value in state.items()})
+    return pack_model(generator.state_dict(), _parameter_names(generator), dtype)
 
 
 def generator_from_bytes(
@@ -202,33 +198,11 @@ def generator_from_bytes(
         ``blob`` is no safetensors, or its names, shapes or dtypes differ from ``generator``'s,
         which then is unchanged.
     """
-    try:
-        received = safetensors.torch.load(blob)
-    except SafetensorError as error:
-        raise ValueError(
-            f"the generator received ({len(blob)} bytes) is no safetensors data: {error}"
-        ) from error
-    own = smaller_state(generator.state_dict(), _parameter_names(generator), dtype)
-    expected = {name: _describe(value) for name, value in own.items()}
-    given = {name: _describe(value) for name, value in received.items()}
-    differing = [
-        f"{name} is {given.get(name, 'missing')}, expected {expected.get(name, 'nothing')}"
-        for name in sorted(expected.keys() | given.keys())
-        if expected.get(name) != given.get(name)
-    ]
-    if differing:
-        raise ValueError(
-            "the generator received does not fit the one built here: "
-            + "; ".join(differing)
-            + ". Server and client need the same [fedgen], [model] and [wire] settings and version"
-        )
-    generator.load_state_dict(received)  # casts to the generator's own dtypes
+    own = generator.state_dict()
+    received = unpack_model(blob, own, _parameter_names(generator), dtype, "generator")
+    generator.load_state_dict(received)
     return generator
 
 
 def _parameter_names(generator: Generator) -> set[str]:
     return {name for name, _ in generator.named_parameters()}
-
-
-def _describe(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

@@ -37,6 +37,9 @@ LABEL_COUNTS = "label-counts"
 """ConfigRecord that FedGen's term adds to a train reply: {"counts": list[int]}."""
 REPLY = "reply"
 """ConfigRecord of every train and evaluate reply: {ROUND: int}, the round it answers."""
+COUNTED = "counted"
+"""ConfigRecord of an instruction: {ROUND: int}, the last round of this client's whose reply was
+used; 0 before any. Only where an algorithm asks for it."""
 CLIENT = "client"
 """ConfigRecord that answers a query, with the CLIENT_* keys below."""
 
@@ -76,6 +79,8 @@ CLIENT_ERROR = "error"
 """Why this node can't take part; empty where it can."""
 
 # Keys of CONFIG that an algorithm's wrapper adds
+SCAFFOLD_C = "scaffold.c"
+"""The server's control variate (:mod:`common.second_model`); absent while it is zero."""
 FEDGEN_GENERATOR = "fedgen.generator"
 """Weights and buffers as safetensors bytes; absent before ``fedgen.start-round``."""
 FEDGEN_PRIOR = "fedgen.prior"

@@ -6,13 +6,17 @@ from collections.abc import Callable
 
 from client_app.terms.base import Instruction, Term
 from client_app.terms.contrastive import Contrastive
+from client_app.terms.feddyn import FedDyn
 from client_app.terms.generative import Generative
 from client_app.terms.proximal import Proximal
+from client_app.terms.scaffold import Scaffold
 from common.config import Settings
 from common.tasks import Step
 
 TERMS: dict[str, Callable[[Settings], Term]] = {
     "fedprox": lambda settings: Proximal(),
+    "scaffold": lambda settings: Scaffold(),
+    "feddyn": lambda settings: FedDyn(),
     "moon": lambda settings: Contrastive(settings.moon.buffer_size),
     "fedgen": lambda settings: Generative(),
 }

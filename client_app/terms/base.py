@@ -35,6 +35,9 @@ class Instruction:
         Already on the node's device.
     state : ClientState
         What this client kept on disk in earlier rounds.
+    counted : int
+        The last round of this client's whose reply the server used; 0 if there is none, or the
+        algorithm does not ask for it.
     """
 
     server_round: int
@@ -43,6 +46,7 @@ class Instruction:
     node: Node
     data: ClientData
     state: ClientState
+    counted: int = 0
 
     def keep(self, part: str, tensors: Mapping[str, Tensor]) -> None:
         """Keep ``tensors`` on this client's disk as what ``part`` is after this round.

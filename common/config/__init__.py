@@ -5,11 +5,17 @@ No field has a default here: the defaults live in ``pyproject.toml`` under
 the descriptions of the fields.
 """
 
-from common.config.algorithms import FedGenSettings, FedProxSettings, MoonSettings
+from common.config.algorithms import (
+    ALGORITHMS,
+    FedDynSettings,
+    FedGenSettings,
+    FedProxSettings,
+    MoonSettings,
+)
 from common.config.names import NAME_PATTERN, SettingsError, check_name
 from common.config.nesting import flat, nested
 from common.config.server import ServerSettings
-from common.config.settings import ALGORITHMS, Settings, parse_settings
+from common.config.settings import Settings, parse_settings
 from common.config.task import TaskSettings
 from common.config.training import DataSettings, ModelSettings, TrainSettings
 from common.config.wire import WireDtype, WireSettings
@@ -18,6 +24,7 @@ __all__ = [
     "ALGORITHMS",
     "NAME_PATTERN",
     "DataSettings",
+    "FedDynSettings",
     "FedGenSettings",
     "FedProxSettings",
     "ModelSettings",

@@ -1,18 +1,32 @@
-"""The algorithms' numbers: `[fedprox]`, `[moon]` and `[fedgen]`."""
+"""The algorithms: their names, their numbers, and what they can't go with."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from common.config.server import ServerSettings
 from common.config.table import Decay, NonNegative, Positive, Table, Whole
+from common.config.training import TrainSettings
+
+ALGORITHMS = ("fedavg", "fedprox", "scaffold", "feddyn", "moon", "fedgen")
 
 
 class FedProxSettings(Table):
     """``[fedprox]`` (Li et al., MLSys 2020)."""
 
     mu: NonNegative = Field(description="Weight of mu/2 * ||w - w_global||^2.")
+
+
+class FedDynSettings(Table):
+    """``[feddyn]`` (Acar et al., ICLR 2021)."""
+
+    alpha: Positive = Field(
+        description="Weight of the dynamic regulariser; the server moves the model by the clients' "
+        "mean gradient over alpha, so a small one takes large steps."
+    )
 
 
 class MoonSettings(Table):
@@ -81,3 +95,44 @@ class FedGenSettings(Table):
     server_batch_size: Annotated[Whole, Field(ge=2)] = Field(
         description="Batch of a generator step; at least 2, for its BatchNorm."
     )
+
+
+def apart(algorithms: Collection[str]) -> str:
+    """Return why these algorithms can't be added up, or ""."""
+    if {"scaffold", "feddyn"} <= set(algorithms):
+        return "scaffold and feddyn both take the clients' drift out of the gradient: choose one"
+    if {"fedprox", "feddyn"} <= set(algorithms):
+        return "feddyn has fedprox's term in it, with feddyn.alpha for mu: leave fedprox out"
+    return ""
+
+
+def refused_training(algorithms: Collection[str], train: TrainSettings) -> str:
+    """Return why these algorithms can't train so, or ""."""
+    if "scaffold" in algorithms and (train.optimizer != "sgd" or train.momentum != 0):
+        return (
+            "scaffold reads the mean gradient off a client's way, which only plain SGD allows: "
+            "set train.optimizer='sgd' and train.momentum=0 (weight decay may stay)"
+        )
+    return ""
+
+
+def refused_aggregation(algorithms: Collection[str], server: ServerSettings) -> str:
+    """Return why the server can't aggregate so with these algorithms, or ""."""
+    name = next((each for each in ("scaffold", "feddyn") if each in algorithms), "")
+    allowed = {
+        "scaffold": ("fedavg", "fedavgm", "fedadam", "fedyogi"),
+        "feddyn": ("fedavg",),
+    }
+    if name and server.aggregator not in allowed[name]:
+        return (
+            f"{name} adds up all clients' corrections, which server.aggregator "
+            f"{server.aggregator!r} neither knows nor protects: allowed are "
+            f"{', '.join(allowed[name])}"
+        )
+    if name and server.max_update_norm and server.norm_policy == "clip":
+        return (
+            f"server.norm-policy 'clip' changes replies that {name} reads the clients' own "
+            "corrections off, and the clients would not know: set it to 'reject', or "
+            "server.max-update-norm to 0"
+        )
+    return ""

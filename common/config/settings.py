@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
 
-from common.config.algorithms import FedGenSettings, FedProxSettings, MoonSettings
+from common.config.algorithms import (
+    ALGORITHMS,
+    FedDynSettings,
+    FedGenSettings,
+    FedProxSettings,
+    MoonSettings,
+    apart,
+    refused_aggregation,
+    refused_training,
+)
 from common.config.names import RESERVED_NAME, SettingsError, check_name
 from common.config.nesting import nested
 from common.config.server import ServerSettings
@@ -16,14 +25,13 @@ from common.config.task import GIVES, TaskSettings
 from common.config.training import DataSettings, ModelSettings, TrainSettings
 from common.config.wire import WireSettings
 
-ALGORITHMS = ("fedavg", "fedprox", "moon", "fedgen")
-
 
 class Settings(Table):
     """All of a run's settings."""
 
     algorithm: str = Field(
-        description="`fedavg`, `fedprox`, `moon`, `fedgen`, or a sum such as `moon+fedgen`."
+        description="`fedavg`, `fedprox`, `scaffold`, `feddyn`, `moon`, `fedgen`, or a sum such as "
+        "`moon+fedgen`."
     )
     experiment: str = Field(
         description="Name of the folder that this run writes. Empty: made from the algorithm, the "
@@ -45,6 +53,7 @@ class Settings(Table):
     server: ServerSettings
     wire: WireSettings
     fedprox: FedProxSettings
+    feddyn: FedDynSettings
     moon: MoonSettings
     fedgen: FedGenSettings
 
@@ -63,6 +72,26 @@ class Settings(Table):
                 f"allowed are {', '.join(ALGORITHMS)}, or different ones joined by '+', as "
                 "'moon+fedgen'"
             )
+        if reason := apart(parts):
+            raise ValueError(reason)
+        return value
+
+    @field_validator("train")
+    @classmethod
+    def _trains_as_the_algorithm_needs(
+        cls, value: TrainSettings, info: ValidationInfo
+    ) -> TrainSettings:
+        if reason := refused_training(info.data.get("algorithm", "").split("+"), value):
+            raise ValueError(reason)
+        return value
+
+    @field_validator("server")
+    @classmethod
+    def _aggregates_as_the_algorithm_needs(
+        cls, value: ServerSettings, info: ValidationInfo
+    ) -> ServerSettings:
+        if reason := refused_aggregation(info.data.get("algorithm", "").split("+"), value):
+            raise ValueError(reason)
         return value
 
     @field_validator("task")

@@ -48,6 +48,12 @@ def batch_bounds(count: int, batch_size: int, *, drop_last: bool) -> list[Bounds
     return [*bounds, (full * batch_size, count)]
 
 
+def batches_in_epoch(count: int, batch_size: int, *, drop_last: bool) -> int:
+    """Return how many batches :func:`batch_bounds` makes of ``count`` examples."""
+    full, rest = divmod(count, batch_size)
+    return full if not rest or (full and (drop_last or rest == 1)) else full + 1
+
+
 class TrainBatches:
     """The batches of one round of local training.
 

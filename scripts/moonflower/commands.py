@@ -47,7 +47,9 @@ app.command("reproduce")(reproduce)
 def simulate(
     algorithm: Annotated[
         str | None,
-        typer.Option(help="fedavg, fedprox, moon, fedgen, or a sum such as moon+fedgen."),
+        typer.Option(
+            help="fedavg, fedprox, scaffold, feddyn, moon, fedgen, or a sum such as moon+fedgen."
+        ),
     ] = None,
     preset: Preset = None,
     run_config: RunConfig = None,

@@ -19,9 +19,12 @@ from flwr.serverapp.strategy import (
 
 from common.config import ServerSettings, Settings
 from common.models import SplitModel
-from server_app.strategies.fedgen.wrapper import FedGen, LabelCounts
+from server_app.strategies.feddyn import FedDyn
+from server_app.strategies.fedgen.wrapper import FedGen
 from server_app.strategies.robust import MultiKrumOfReplies, weakness
+from server_app.strategies.scaffold import Scaffold
 from server_app.strategies.uniform import UniformWeights
+from server_app.strategies.wrapper import Clients
 
 log = logging.getLogger("moonflower")
 
@@ -59,9 +62,13 @@ AGGREGATORS: dict[str, Callable[[ServerSettings], Strategy]] = {
 """By the name in ``server.aggregator``."""
 
 
-Wrap = Callable[[Strategy, Settings, SplitModel, LabelCounts, torch.device], Strategy]
+Wrap = Callable[[Strategy, Settings, SplitModel, Clients, torch.device], Strategy]
 
 WRAPPERS: dict[str, Wrap] = {
+    "scaffold": lambda inner, settings, model, clients, _: Scaffold(
+        inner, settings, model, clients
+    ),
+    "feddyn": lambda inner, settings, model, clients, _: FedDyn(inner, settings, model, clients),
     "fedgen": lambda inner, settings, model, clients, device: FedGen(
         inner,
         settings.fedgen,
@@ -77,7 +84,7 @@ WRAPPERS: dict[str, Wrap] = {
 
 
 def build_strategy(
-    settings: Settings, model: SplitModel, clients: LabelCounts, device: torch.device
+    settings: Settings, model: SplitModel, clients: Clients, device: torch.device
 ) -> Strategy:
     """Return the aggregator in the wrappers that ``settings.algorithm`` asks for."""
     per_round = max(1, int(settings.server.fraction_train * len(clients.label_counts())))

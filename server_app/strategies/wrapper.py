@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from torch import Tensor
+
+
+class Clients(Protocol):
+    """What a wrapper may know of the clients (``server_app.clients.roster.Roster``)."""
+
+    def name_of(self, node_id: int) -> str:
+        """Return the client's name."""
+
+    def label_counts(self) -> Mapping[str, Sequence[int]]:
+        """Return examples per label of every client that is here."""
 
 
 class Wrapper(Strategy):

@@ -56,7 +56,8 @@ def second_round(settings: Settings, model: SplitModel, folder: Path) -> Instruc
 
 @pytest.mark.parametrize(("name", "algorithm"), PAIRS)
 def test_a_step_changes_encoder_and_predictor(name: str, algorithm: str, tmp_path: Path) -> None:
-    settings = make_settings(**{"model.name": name, "algorithm": algorithm, "fedgen.beta": 1.0})
+    overrides = {"model.name": name, "algorithm": algorithm, "fedgen.beta": 1.0}
+    settings = make_settings(**overrides, **{"train.momentum": 0.0})  # as scaffold asks for
     model = build_model(settings.model, SPEC, seed=0)
     before = {key: value.clone() for key, value in model.named_parameters()}
     instruction = second_round(settings, model, tmp_path)

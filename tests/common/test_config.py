@@ -81,6 +81,22 @@ def test_problems_of_several_tables_and_of_several_settings_together_are_all_sai
         ({"experiment": "prepared"}, "experiment: the state folder keeps prepared data"),
         ({"moon.mu.x": 1}, "moon.mu.x: unknown setting"),
         ({"algorithm.x.y": 1}, "algorithm.x.y: unknown setting"),
+        ({"algorithm": "scaffold+feddyn"}, "algorithm: scaffold and feddyn both"),
+        ({"algorithm": "fedprox+feddyn"}, "algorithm: feddyn has fedprox's term in it"),
+        ({"algorithm": "scaffold"}, "train: scaffold reads the mean gradient"),  # momentum 0.9
+        (
+            {"algorithm": "scaffold", "train.momentum": 0.0, "train.optimizer": "adam"},
+            "train: scaffold reads the mean gradient",
+        ),
+        (
+            {"algorithm": "feddyn", "server.aggregator": "fedmedian"},
+            "server: feddyn adds up all clients' corrections",
+        ),
+        (
+            {"algorithm": "feddyn", "server.max-update-norm": 9.0, "server.norm-policy": "clip"},
+            "server: server.norm-policy 'clip' changes replies that feddyn reads",
+        ),
+        ({"feddyn.alpha": 0}, "feddyn.alpha: Input should be greater than 0"),
         ({"moon": 5}, "moon: a table of settings, not a value; given was 5"),
     ],
 )

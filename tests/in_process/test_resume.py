@@ -36,6 +36,8 @@ RUNS = {
     "moon+fedgen": {"algorithm": "moon+fedgen", "server.aggregator": "fedavgm"},
     "int8": {"algorithm": "moon", "server.aggregator": "fedavgm", "wire.dtype": "int8"},
     "local-buffers": {"algorithm": "fedgen", "model.batch-norm-buffers": "local"},
+    "scaffold": {"algorithm": "scaffold", "train.momentum": 0.0, "wire.dtype": "float16"},
+    "feddyn": {"algorithm": "feddyn+moon", "server.weighting": "uniform"},
     "private-encoders": {"algorithm": "fedgen", "model.sharing": "predictor"},
 }
 POINTS = [
@@ -174,26 +176,28 @@ def test_killed_again_and_again_it_still_arrives(
     assert_same(resume("moon+fedgen", tmp_path), undisturbed("moon+fedgen"))
 
 
+@pytest.mark.parametrize("run", ["moon", "scaffold"])
 @pytest.mark.parametrize("keep", [2, 3])
 def test_a_damaged_newest_checkpoint_costs_one_round_and_no_bit(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     undisturbed: Callable[[str], Path],
     keep: int,
+    run: str,
 ) -> None:
     # Killed in round 3 after the clients trained: they have gone further than the server will.
     with monkeypatch.context() as patch:
         kill_at(patch, "server_app.rounds.phases.train", 3, after=True)
         with pytest.raises(Killed):
-            run_in_process(settings("moon", **{"server.keep-checkpoints": keep}), 3, tmp_path)
+            run_in_process(settings(run, **{"server.keep-checkpoints": keep}), 3, tmp_path)
     folder = tmp_path / "moonflower" / "output" / "exp"
     (folder / "checkpoints" / "round-000002" / "model.safetensors").write_bytes(b"")
-    resume("moon", tmp_path)
+    resume(run, tmp_path)
     (aside,) = (folder / "checkpoints").glob("*.damaged-1")
     for path in aside.iterdir():
         path.unlink()
     aside.rmdir()
-    assert_same(folder, undisturbed("moon"))
+    assert_same(folder, undisturbed(run))
 
 
 def test_more_rounds_than_at_the_start_are_played(

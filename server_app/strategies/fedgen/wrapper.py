@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import cast
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -21,22 +21,12 @@ from common.schedules import scheduled
 from common.seeding import torch_generator
 from server_app.replies.checks import malformed_label_counts, wrong_label_counts
 from server_app.strategies.fedgen.teacher import build_teacher, train_generator
-from server_app.strategies.wrapper import Wrapper
+from server_app.strategies.wrapper import Clients, Wrapper
 
 _HEAD = "predictor."
 # Beginnings of names in the saved state.
 _GENERATOR, _ADAM, _COUNTS, _TRAINED = "generator.", "adam.", "counts.", "trained"
 _log = logging.getLogger("moonflower")
-
-
-class LabelCounts(Protocol):
-    """What FedGen needs to know of the clients (``server_app.clients.roster.Roster``)."""
-
-    def name_of(self, node_id: int) -> str:
-        """Return the client's name."""
-
-    def label_counts(self) -> Mapping[str, Sequence[int]]:
-        """Return examples per label of every known client."""
 
 
 class FedGen(Wrapper):
@@ -49,7 +39,7 @@ class FedGen(Wrapper):
     settings : FedGenSettings
     model : SplitModel
         For its shape: the predictor that heads are loaded into.
-    clients : LabelCounts
+    clients : Clients
         Names, and label counts before a client's first reply.
     seed : int
     device : torch.device
@@ -65,7 +55,7 @@ class FedGen(Wrapper):
         strategy: Strategy,
         settings: FedGenSettings,
         model: SplitModel,
-        clients: LabelCounts,
+        clients: Clients,
         seed: int,
         device: torch.device,
         most_drawn: Callable[[int], int] | None = None,

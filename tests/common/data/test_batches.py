@@ -9,7 +9,7 @@ import torch
 
 from common.data import Batch, DataError, DataSpec, ExampleSet, TrainBatches
 from common.data.arrays import Arrays
-from common.data.batches import batch_bounds
+from common.data.batches import batch_bounds, batches_in_epoch
 from common.data.examples import open_examples
 
 
@@ -47,6 +47,7 @@ def indices(made: list[Batch]) -> list[list[int]]:
 )
 def test_an_epoch_is_cut_into_batches(count: int, drop_last: bool, sizes: list[int]) -> None:
     bounds = batch_bounds(count, 4, drop_last=drop_last)
+    assert batches_in_epoch(count, 4, drop_last=drop_last) == len(bounds)
     assert [end - begin for begin, end in bounds] == sizes
     assert bounds[0][0] == 0
     assert all(before[1] == after[0] for before, after in pairwise(bounds))
