@@ -108,6 +108,7 @@ def test_containers_have_no_rights_that_they_do_not_need(
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["user"] == "10001:10001"
+    assert re.fullmatch(r"\d+g", service["mem_limit"])
     assert "privileged" not in service
     assert "cap_add" not in service
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from common.files import write_bytes, write_json
-from scripts.moonflower.deployment.description import Description
+from scripts.moonflower.deployment.description import Description, is_address
 from scripts.moonflower.deployment.environment_file import (
     NODE_FILE,
     SERVER_FILE,
@@ -15,6 +15,9 @@ from scripts.moonflower.deployment.environment_file import (
 )
 from scripts.moonflower.deployment.fence_keys import KNOWN_KEYS
 from scripts.moonflower.deployment.release import VERSIONS_FILE, versions_here
+
+PERSONAL = ("/home/", "/root/", "/run/user/")
+"""What systemd's ``ProtectHome`` hides."""
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -74,7 +77,7 @@ def write_server_settings(folder: Path, description: Description) -> None:
     # In containers, whose ports compose publishes: docker/compose.server.yml has these names.
     _write_fence(folder / "nginx.compose.conf", "9443 ssl", "superlink:8000")
     _write_start(folder, "start-server")
-    places = {"BUNDLE": bundle, "STATE": description.state, "APP": description.app}
+    places = _places(description, bundle)
     _write_unit(folder, "moonflower-superlink.service", places)
     low = description.fence_port < 1024
     _write_unit(folder, "moonflower-fence.service", places, binds_low_port=low)
@@ -102,7 +105,7 @@ def write_node_settings(folder: Path, description: Description, name: str) -> No
         },
     )
     _write_start(folder, "start-node")
-    places = {"BUNDLE": bundle, "STATE": description.state, "APP": description.app, "NAME": name}
+    places = {**_places(description, bundle), "NAME": name, "EGRESS": _egress(description)}
     _write_unit(folder, "moonflower-supernode.service", places)
     write_json(folder / VERSIONS_FILE, versions_here())
 
@@ -134,6 +137,46 @@ def _write_start(folder: Path, template: str) -> None:
     start = folder / "start"
     write_bytes(start, _filled(template, {}).encode())
     start.chmod(0o700)
+
+
+def _places(description: Description, bundle: str) -> dict[str, str]:
+    return {
+        "BUNDLE": bundle,
+        "STATE": description.state,
+        "APP": description.app,
+        "HOME": _home(bundle, description),
+    }
+
+
+def _home(bundle: str, description: Description) -> str:
+    """Return what hides people's own files, but not what the unit needs of them."""
+    read = [path for path in (description.app, bundle) if _is_personal(path)]
+    write = [description.state] if _is_personal(description.state) else []
+    if not read and not write:
+        return "ProtectHome=yes\n"
+    binds = [f"BindReadOnlyPaths={path}\n" for path in read]
+    return "".join(["ProtectHome=tmpfs\n", *binds, *(f"BindPaths={path}\n" for path in write)])
+
+
+def _is_personal(path: str) -> bool:
+    return f"{path}/".startswith(PERSONAL)
+
+
+def _egress(description: Description) -> str:
+    """Return what lets the node's programs call the fence and nobody else."""
+    host = description.servers[0]
+    if is_address(host):
+        return (
+            "# The fence and nobody else: what a run's code reads, it can send nowhere else.\n"
+            "# The address of a proxy would have to be added.\n"
+            f"IPAddressDeny=any\nIPAddressAllow=localhost {host}\n"
+        )
+    return (
+        f"# systemd knows addresses, not names, and {host} may get another one.\n"
+        "# Where it is fixed, these two lines let the node call it and nobody else. The address\n"
+        "# of a name server or proxy that is not on this machine has to be added.\n"
+        "#IPAddressDeny=any\n#IPAddressAllow=localhost ADDRESS-OF-THE-FENCE\n"
+    )
 
 
 def _write_unit(

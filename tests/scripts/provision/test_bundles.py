@@ -347,11 +347,61 @@ def test_a_bundle_is_found_wherever_it_lies(made: Path, tmp_path: Path) -> None:
     assert str(moved) in done.stderr
 
 
+def _unit(federation: Path, name: str) -> list[str]:
+    folder = federation / ("nodes/clinic-a" if name == "supernode" else "server")
+    return (folder / f"moonflower-{name}.service").read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", ["superlink", "supernode", "fence"])
+def test_units_hide_homes_and_bound_memory(folder: Path, provision: Provision, name: str) -> None:
+    server = ["--server", "a.example", "--node", "clinic-a"]
+    assert provision(*server, "--app", "/opt/moonflower").exit_code == 0
+    lines = _unit(folder, name)
+    assert "ProtectHome=yes" in lines
+    assert ("MemoryMax=1G" if name == "fence" else "MemoryMax=80%") in lines
+    assert ("OOMPolicy=continue" in lines) is (name != "fence")
+
+
+def test_what_a_unit_needs_below_a_home_is_all_that_it_sees_there(
+    folder: Path, provision: Provision
+) -> None:
+    server = ["--server", "a.example", "--node", "clinic-a", "--app", "/home/ada/moonflower"]
+    assert provision(*server, "--state", "/home/ada/state", "--bundles", "/rooted").exit_code == 0
+    binds = [line for line in _unit(folder, "supernode") if line.startswith("Bind")]
+    assert binds == ["BindReadOnlyPaths=/home/ada/moonflower", "BindPaths=/home/ada/state"]
+    assert "ProtectHome=tmpfs" in _unit(folder, "supernode")
+
+
+@pytest.mark.parametrize(
+    ("server", "lines"),
+    [
+        ("192.0.2.10", ["IPAddressDeny=any", "IPAddressAllow=localhost 192.0.2.10"]),
+        ("2001:db8::1", ["IPAddressDeny=any", "IPAddressAllow=localhost 2001:db8::1"]),
+        ("a.example", []),
+    ],
+)
+def test_a_node_calls_the_fence_alone_where_its_address_is_known(
+    folder: Path, provision: Provision, server: str, lines: list[str]
+) -> None:
+    assert provision("--server", server, "--node", "clinic-a").exit_code == 0
+    unit = _unit(folder, "supernode")
+    assert [line for line in unit if line.startswith("IPAddress")] == lines
+    assert [line for line in _unit(folder, "superlink") if line.startswith("IPAddress")] == [
+        "IPAddressDeny=any",
+        "IPAddressAllow=localhost",
+    ]
+
+
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
-def test_the_systemd_units_are_valid(made: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("home", ["/opt", "/home/ada"])
+def test_the_systemd_units_are_valid(
+    folder: Path, provision: Provision, tmp_path: Path, home: str
+) -> None:
+    places = ["--app", f"{home}/moonflower", "--state", f"{home}/state"]
+    assert provision("--server", "192.0.2.10", "--node", "a", *places).exit_code == 0
     units = tmp_path / "units"
     units.mkdir()
-    for unit in made.rglob("*.service"):
+    for unit in folder.rglob("*.service"):
         text = unit.read_text()
         for line in text.splitlines():
             if line.startswith("ExecStart="):
