@@ -13,6 +13,7 @@ from common.data.prepared import decode_split
 from common.data.sources import SOURCES
 from common.data.spec import data_spec
 from common.node import Folders
+from scripts.moonflower.deployment.bundles import PERSONAL
 from scripts.moonflower.doctor.findings import Finding, failed, ok, warning
 
 FEW = 10
@@ -28,6 +29,13 @@ def check_folder_readable(folder: Path) -> Iterator[Finding]:
     elif not os.access(folder, os.R_OK | os.X_OK):
         remedy = f"let the user who runs the node read it, or change {_VARIABLE}"
         yield failed("data folder", f"{folder} can't be read by this user", remedy)
+    elif f"{folder}/".startswith(PERSONAL):
+        found = f"{folder} can be read here, but the node's systemd unit hides what lies there"
+        remedy = (
+            "put the data elsewhere, or let the unit see them: systemctl edit moonflower-supernode, "
+            f"[Service], ProtectHome=tmpfs, BindReadOnlyPaths={folder}"
+        )
+        yield warning("data folder", found, remedy)
     else:
         note = "writable; read-only is enough" if os.access(folder, os.W_OK) else "read-only"
         yield ok("data folder", f"{folder} ({note})")

@@ -20,6 +20,7 @@ from scripts.moonflower.deployment.release import versions_here
 from scripts.moonflower.doctor import ports
 from scripts.moonflower.doctor.bundle import Bundle, check_bundle, check_client_name
 from scripts.moonflower.doctor.connection import check_name_unique
+from scripts.moonflower.doctor.data import check_folder_readable
 from scripts.moonflower.doctor.device import check_device
 from scripts.moonflower.doctor.disk import check_folder
 from scripts.moonflower.doctor.findings import Finding
@@ -263,6 +264,17 @@ def test_a_folder_that_can_t_be_written_fails(folder: str) -> None:
     (found,) = check_folder("state folder", Path(folder), "MOONFLOWER_STATE_DIR")
     assert found.status == "failed"
     assert "MOONFLOWER_STATE_DIR" in found.remedy
+
+
+def test_data_that_a_unit_would_not_see_are_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (found,) = check_folder_readable(tmp_path)
+    assert found.status == "ok"
+    monkeypatch.setattr("scripts.moonflower.doctor.data.PERSONAL", (f"{tmp_path}/",))
+    (found,) = check_folder_readable(tmp_path)
+    assert found.status == "warning"
+    assert f"BindReadOnlyPaths={tmp_path}" in found.remedy
 
 
 @pytest.mark.parametrize(("free", "status"), [(1e8, "failed"), (1e9, "warning"), (1e10, "ok")])
