@@ -32,8 +32,8 @@ def check_folder_readable(folder: Path) -> Iterator[Finding]:
     elif f"{folder}/".startswith(PERSONAL):
         found = f"{folder} can be read here, but the node's systemd unit hides what lies there"
         remedy = (
-            "put the data elsewhere, or let the unit see them: systemctl edit moonflower-supernode, "
-            f"[Service], ProtectHome=tmpfs, BindReadOnlyPaths={folder}"
+            "put the data elsewhere, or let the unit see them: systemctl edit "
+            f"moonflower-supernode, [Service], ProtectHome=tmpfs, BindReadOnlyPaths={folder}"
         )
         yield warning("data folder", found, remedy)
     else:
