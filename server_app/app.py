@@ -21,7 +21,7 @@ from server_app.clients.gather import StartError, gather
 from server_app.clients.roster import Roster
 from server_app.errors import PERMANENT, OutputError, ResumeError
 from server_app.exchange.clock import Clock
-from server_app.exchange.grid_views import InterruptibleGrid
+from server_app.exchange.parts import contained
 from server_app.experiment.checkpoint import Checkpoint
 from server_app.experiment.folder import (
     BEST,
@@ -75,7 +75,7 @@ PERMANENT_ERRORS = (
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run one experiment."""
-    serve(InterruptibleGrid(grid), context, Clock())
+    serve(contained(grid), context, Clock())
 
 
 def serve(grid: Grid, context: Context, clock: Clock) -> Path:

@@ -53,9 +53,10 @@ def gather(grid: Grid, settings: Settings, clock: Clock) -> Roster:
 
     Notes
     -----
-    Nodes that don't answer at all are only warned of, as long as enough others do, and waited for
-    no longer than ``server.start-timeout`` after the last answer. Sites whose own data can't be
-    used are only warned of too, unless ``server.failure-policy`` is ``stop``: one owner's folder
+    Nodes that don't answer at all, or nothing that can be unpacked, are only warned of, as long as
+    enough others do, and waited for no longer than ``server.start-timeout`` after the last answer.
+    Sites whose own data can't be used are only warned of too, unless ``server.failure-policy`` is
+    ``stop``: one owner's folder
     must not hold up the others. A share of a common data set that can't be used is a mistake in
     the settings or in the start of the nodes, which those who run it want to hear of at once.
     """
@@ -77,7 +78,7 @@ def gather(grid: Grid, settings: Settings, clock: Clock) -> Roster:
     _check_partition_settings(answers.clients, grid.run.override_config)
     _warn_of_class_0(answers.clients)
     left_out = answers.errors.keys() | (answers.silent.keys() - answers.gone)
-    return Roster(answers.clients, left_out=left_out, reminders=reminders)
+    return Roster(answers.clients, left_out, answers.unreadable, reminders)
 
 
 def _wait_for_the_gone(
@@ -139,7 +140,8 @@ def _too_few(found: int, settings: Settings) -> str:
 
 def _check(answers: Answers, settings: Settings) -> None:
     unusable = _unusable(answers)
-    asked = len(unusable) + len(answers.clients) + len(answers.silent)
+    heard = len(unusable) + len(answers.clients)
+    asked = heard + len(answers.silent) + len(answers.unreadable)
     listed = f"{len(unusable)} of {asked} clients can't take part:\n{explain(unusable)}"
     if not _may_go_on(answers, settings):
         raise StartError(listed)

@@ -77,6 +77,9 @@ class Answers:
         Sorted by name, then by node id; two may have one name.
     errors : dict[int, tuple[str, str]]
         By node id: the client's name, as far as known, and why it can't take part.
+    unreadable : dict[int, str]
+        By node id: nodes whose answer could not be unpacked, and why. They have no say in whether
+        a run begins.
     silent : dict[int, str]
         By node id: nodes that did not answer in time or are gone, and what is known about it.
     gone : set[int]
@@ -85,20 +88,27 @@ class Answers:
 
     clients: list[Client] = field(default_factory=list)
     errors: dict[int, tuple[str, str]] = field(default_factory=dict)
+    unreadable: dict[int, str] = field(default_factory=dict)
     silent: dict[int, str] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
 
     @property
     def known(self) -> set[int]:
         """Nodes about which nothing more has to be asked."""
-        return {*(client.node_id for client in self.clients), *self.errors}
+        return {*(client.node_id for client in self.clients), *self.errors, *self.unreadable}
 
     def and_then(self, later: Answers) -> Answers:
         """Return what is known after asking the others ``later``."""
         clients = sorted([*self.clients, *later.clients], key=_by_name)
         silent = {n: why for n, why in self.silent.items() if n not in later.known} | later.silent
         gone = (self.gone - later.known) | later.gone
-        return Answers(clients, self.errors | later.errors, silent, gone)
+        return Answers(
+            clients,
+            self.errors | later.errors,
+            self.unreadable | later.unreadable,
+            silent,
+            gone,
+        )
 
 
 def query(
@@ -131,8 +141,10 @@ def query(
         reminders=reminders,
     )
     answers = Answers()
-    for label in came.answered:
-        _sort_in(answers, labels[label], replies[label], data_spec(settings.data).num_classes)
+    for label in came.unreadable:
+        answers.unreadable[labels[label]] = error_text(replies.pop(label))
+    for label, reply in replies.items():
+        _sort_in(answers, labels[label], reply, data_spec(settings.data).num_classes)
     for label in came.missing:
         answers.silent[labels[label]] = f"no answer to the query within {came.seconds:.0f} s"
         if label not in came.unanswered.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 
 from flwr.serverapp import Grid
@@ -13,6 +14,7 @@ from server_app.exchange.clock import Clock
 from server_app.exchange.exchange import Patience, poll_delay
 from server_app.exchange.reminders import Reminders
 from server_app.replies.admission import explain
+from server_app.report.history import UNREADABLE_REPLIES
 
 log = logging.getLogger("moonflower")
 
@@ -43,6 +45,9 @@ class Roster:
         Those of the start.
     left_out : Iterable[int]
         Nodes that could not be used at the start; they are asked again later.
+    unreadable : Iterable[int]
+        Nodes whose answer at the start could not be unpacked: likewise, but not a third time. A
+        run that is resumed does not know of them.
     reminders : Reminders, optional
         Those of the start.
     """
@@ -51,6 +56,7 @@ class Roster:
         self,
         clients: Iterable[Client] = (),
         left_out: Iterable[int] = (),
+        unreadable: Iterable[int] = (),
         reminders: Reminders | None = None,
     ) -> None:
         self.reminders = reminders or Reminders()
@@ -65,7 +71,9 @@ class Roster:
         self._refreshes = 0
         for client in clients:
             self._add(client)
-        for node_id in left_out:
+        # Nodes whose answers could not be unpacked: how many.
+        self._unreadable: Counter[int] = Counter(unreadable)
+        for node_id in (*left_out, *self._unreadable):
             self._left_out[node_id] = ASK_AGAIN_AFTER
 
     @property
@@ -141,7 +149,8 @@ class Roster:
             for node_id, again in self._left_out.items()
             if node_id in online and again > self._refreshes
         }
-        new = online - set(self._names) - set(self._waiting) - set(self._left_out)
+        shut = {node for node, count in self._unreadable.items() if count >= UNREADABLE_REPLIES}
+        new = online - set(self._names) - set(self._waiting) - set(self._left_out) - shut
         candidates = list(self._waiting.values())
         doubtful, self._doubtful = self._doubtful & set(self._names), set()
         if asked := new | doubtful:
@@ -182,7 +191,8 @@ class Roster:
         reasons = with_what_to_do(answers) | dict(answers.errors.values())
         if reasons:
             log.warning("left out for now:\n%s", explain(reasons))
-        for node_id in (*answers.silent, *answers.errors):
+        self._unreadable.update(answers.unreadable.keys())
+        for node_id in (*answers.silent, *answers.unreadable, *answers.errors):
             self._left_out[node_id] = self._refreshes + ASK_AGAIN_AFTER
             if node_id in self._names:
                 self._drop(node_id)
@@ -200,8 +210,9 @@ class Roster:
 
 
 def with_what_to_do(answers: Answers) -> dict[str, str]:
-    """Return why nodes are silent, and what a person can do, by what they are called."""
-    return {
+    """Return why nodes said nothing, and what a person can do, by what they are called."""
+    silent = {
         f"node {node_id}": reason if node_id in answers.gone else f"{reason}; {RESTART}"
         for node_id, reason in answers.silent.items()
     }
+    return silent | {f"node {node_id}": reason for node_id, reason in answers.unreadable.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 from common import records
 from common.config import ServerSettings
 from server_app.exchange.clock import Clock
+from server_app.exchange.postbox import Letter, Room, letters
 from server_app.exchange.reminders import SOONEST, Reminders
 
 FIRST_POLL = 0.05
@@ -66,6 +67,8 @@ class Exchange:
         Names of those that did not answer in time or could not be sent to, sorted.
     unanswered : Mapping[str, str]
         Names by the id of the message that was delivered but not answered in time.
+    unreadable : tuple[str, ...]
+        Names of those whose reply could not be unpacked, and is an error now; sorted.
     dropped : int
         Replies beyond the first to one message.
     seconds : float
@@ -76,6 +79,7 @@ class Exchange:
     answered: tuple[str, ...]
     missing: tuple[str, ...]
     unanswered: Mapping[str, str]
+    unreadable: tuple[str, ...]
     dropped: int
     seconds: float
     bytes_sent: int
@@ -136,12 +140,6 @@ def _longest_gap(sent_at: float, arrivals: Sequence[float]) -> float:
     return max((after - before for before, after in pairwise(moments)), default=0.0)
 
 
-def in_groups(keys: Sequence[str], size: int) -> Iterator[list[str]]:
-    """Yield ``keys`` in lists of at most ``size``, at least 1."""
-    for start in range(0, len(keys), size):
-        yield list(keys[start : start + size])
-
-
 def exchange(
     grid: Grid,
     messages: Iterable[Message],
@@ -151,13 +149,14 @@ def exchange(
     patience: Patience,
     clock: Clock,
     reminders: Reminders,
-    at_once: int = 1000,
+    room: Room | None = None,
 ) -> Exchange:
     """Send ``messages`` and hand over the replies as they come, until :func:`closing_time`.
 
     Replies are pulled by the ids of these messages, so a late reply to an earlier round is never
     taken for one of this round; a second reply to one message is dropped. The sender is known by
-    the message it answers: Flower's own error replies carry the SuperLink's node id.
+    the message it answers, and what it says of itself is not looked at. Nothing that a node sends
+    raises: what can't be unpacked is handed over as an error with the reason.
 
     Parameters
     ----------
@@ -173,8 +172,8 @@ def exchange(
     clock : Clock
     reminders : Reminders
         The same for all exchanges of a run: it learns which nodes need it.
-    at_once : int
-        Replies that may be in memory together before they are handed over, at least 1.
+    room : Room, optional
+        How large a reply may be; by default it has no arrays.
     """
     outgoing = list(messages)
     reminders.begin(grid, clock)
@@ -183,19 +182,22 @@ def exchange(
     # Names by message id, now: a node may be gone from the roster when its reply is read.
     names = {m.metadata.message_id: name_of(m.metadata.dst_node_id) for m in outgoing}
     awaited = {key: name for key, name in names.items() if key in accepted}
-    inbox = _Inbox(awaited, receive)
-    node_ids = {m.metadata.message_id: m.metadata.dst_node_id for m in outgoing}
+    instructions = {m.metadata.message_id: m for m in outgoing if m.metadata.message_id in awaited}
+    inbox = _Inbox(instructions, awaited, receive)
+    node_ids = {key: m.metadata.dst_node_id for key, m in instructions.items()}
 
     def remind(silence: float, usual: float) -> None:
-        reminders.send(grid, {node_ids[key]: awaited[key] for key in inbox.open}, silence, usual)
+        owing = {node_ids[key]: awaited[key] for key in inbox.open}
+        reminders.send(grid, owing, silence, usual, answered=bool(inbox.answered))
 
-    _collect(grid, inbox, sent_at, patience, clock, at_once, remind)
+    _collect(grid, inbox, sent_at, patience, clock, room or Room(), remind)
     reminders.end((node_ids[key] for key in inbox.answered), (node_ids[key] for key in inbox.open))
     answered = {awaited[key] for key in inbox.answered}
     return Exchange(
         answered=tuple(sorted(answered)),
         missing=tuple(sorted(set(names.values()) - answered)),
         unanswered={key: name for key, name in awaited.items() if key not in inbox.answered},
+        unreadable=tuple(sorted(inbox.unreadable)),
         dropped=inbox.dropped,
         seconds=clock.now() - sent_at,
         bytes_sent=records.size_in_bytes(outgoing),
@@ -206,10 +208,14 @@ def exchange(
 class _Inbox:
     """Counts replies and hands each on, with the name of its client."""
 
-    def __init__(self, awaited: Mapping[str, str], receive: Receive) -> None:
+    def __init__(
+        self, instructions: Mapping[str, Message], awaited: Mapping[str, str], receive: Receive
+    ) -> None:
+        self._instructions = instructions
         self._awaited = awaited
         self._receive = receive
         self.answered: set[str] = set()
+        self.unreadable: set[str] = set()
         self.usable = self.dropped = self.bytes_received = 0
 
     @property
@@ -221,13 +227,16 @@ class _Inbox:
         """Ids of the messages that nobody has answered yet."""
         return [key for key in self._awaited if key not in self.answered]
 
-    def take(self, reply: Message) -> bool:
-        """Hand ``reply`` on; False if it answers nothing that is open."""
-        key = reply.metadata.reply_to_message_id
+    def take(self, letter: Letter) -> bool:
+        """Hand a reply on; False if it answers nothing that is open."""
+        key = letter.asked
         if key not in self._awaited or key in self.answered:
             self.dropped += 1
             return False
         self.answered.add(key)
+        reply = letter.reply_to(self._instructions[key])
+        if letter.unreadable:
+            self.unreadable.add(self._awaited[key])
         self.bytes_received += records.size_in_bytes([reply])
         self.usable += self._receive(self._awaited[key], reply)
         return True
@@ -239,17 +248,17 @@ def _collect(
     sent_at: float,
     patience: Patience,
     clock: Clock,
-    at_once: int,
+    room: Room,
     remind: Callable[[float, float], None],
 ) -> None:
     arrivals: list[float] = []
     while inbox.open:
-        for group in in_groups(inbox.open, at_once):
-            pulled = list(grid.pull_messages(group))
-            now = clock.now()
-            while pulled:  # nothing may hold on to a reply once it is handed over
-                if inbox.take(pulled.pop(0)):
-                    arrivals.append(now)
+        began = clock.now()
+        for letter in letters(grid, inbox.open, room):
+            came = clock.now()
+            if inbox.take(letter):
+                arrivals.append(came)
+            del letter  # nothing may hold on to a reply once it is handed over
         now = clock.now()
         end = closing_time(sent_at, arrivals, inbox.usable, inbox.expected, patience)
         if not inbox.open or now >= end:
@@ -258,4 +267,6 @@ def _collect(
         if _half_are_in(arrivals, inbox.expected):
             usual = max(_grace(sent_at, arrivals, patience) / 2, SOONEST)
         remind(now - (arrivals[-1] if arrivals else sent_at), usual)
-        clock.sleep(min(poll_delay(now - sent_at), end - now))
+        # Where asking itself takes long, for many clients, it takes half of the time at most.
+        pause = max(poll_delay(now - sent_at), min(now - began, SLOWEST_POLL))
+        clock.sleep(min(pause, end - now))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from flwr.serverapp import Grid
 
-from server_app.exchange.exchange import in_groups
+from server_app.exchange.postbox import discard
 
 log = logging.getLogger("moonflower")
 
@@ -36,16 +36,14 @@ class LateReplies:
         """
         self._unanswered |= {key: (server_round, name) for key, name in unanswered.items()}
 
-    def drop(self, grid: Grid, server_round: int, at_once: int) -> int:
-        """Pull what has come since, log it, and return how many replies that were.
+    def drop(self, grid: Grid, server_round: int) -> int:
+        """Discard what has come since, log it, and return how many replies that were.
 
         Parameters
         ----------
         grid : Grid
         server_round : int
             The round that begins.
-        at_once : int
-            Replies that may be in memory together, at least 1.
         """
         self._unanswered = {
             key: (asked, name)
@@ -53,12 +51,11 @@ class LateReplies:
             if server_round - asked <= FORGOTTEN_AFTER
         }
         late = []
-        for group in in_groups(list(self._unanswered), at_once):
-            for reply in grid.pull_messages(group):
-                asked, name = self._unanswered.pop(reply.metadata.reply_to_message_id, (0, ""))
-                # An error is Flower's word that no reply will come.
-                if name and not reply.has_error():
-                    late.append(f"{name} (round {asked})")
+        for key, is_error in discard(grid, self._unanswered):
+            asked, name = self._unanswered.pop(key, (0, ""))
+            # An error is Flower's word that no reply will come.
+            if name and not is_error:
+                late.append(f"{name} (round {asked})")
         if late:
             log.info("dropped %d late replies: %s", len(late), ", ".join(sorted(late)))
         return len(late)

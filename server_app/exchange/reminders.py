@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 
 from common import records
 from server_app.exchange.clock import Clock
+from server_app.exchange.postbox import discard
 
 log = logging.getLogger("moonflower")
 
@@ -82,7 +83,15 @@ class Reminders:
         first = min(usual, SOONEST) if node_id in self._behind else usual
         return first * 2.0 ** self._sent[node_id]
 
-    def send(self, grid: Grid, owing: Mapping[int, str], silence: float, usual: float) -> None:
+    def send(
+        self,
+        grid: Grid,
+        owing: Mapping[int, str],
+        silence: float,
+        usual: float,
+        *,
+        answered: bool = True,
+    ) -> None:
         """Remind those of ``owing`` for whom it is time.
 
         Parameters
@@ -94,6 +103,9 @@ class Reminders:
             Seconds since the last reply of anyone, or since the sending.
         usual : float
             Seconds of silence after which a node is reminded for the first time.
+        answered : bool
+            Whether anybody has answered in this exchange. If not, they may all be opening their
+            data, and one is enough to find out whether they hold back what they have.
         """
         self._throw_away_answers(grid)
         waiting = set(self._out.values())
@@ -102,6 +114,10 @@ class Reminders:
             for node_id in owing
             if node_id not in waiting and silence >= self.delay(node_id, usual)
         ]
+        if not answered:
+            unknown = [node_id for node_id in due if node_id not in self._behind]
+            spare = unknown[:1] if not waiting else []
+            due = [node_id for node_id in due if node_id in self._behind or node_id in spare]
         for node_id in (set(due) & self._behind.keys()) - self._told:
             self._told.add(node_id)
             log.warning(
@@ -120,11 +136,17 @@ class Reminders:
             if key in accepted:
                 self._out[key] = node_id
         if due:
-            log.info("reminding %s", ", ".join(sorted(owing[node_id] for node_id in due)))
+            log.info("reminding %s", some_of(owing[node_id] for node_id in due))
 
     def _throw_away_answers(self, grid: Grid) -> None:
-        if not self._out:
-            return
         # An error counts too: the node is gone, or the reminder was.
-        for answer in grid.pull_messages(list(self._out)):
-            self._out.pop(answer.metadata.reply_to_message_id, None)
+        for key, _ in discard(grid, self._out):
+            self._out.pop(key, None)
+
+
+def some_of(names: Iterable[str], shown: int = 3) -> str:
+    """Return the first names in order, and how many more there are."""
+    ordered = sorted(names)
+    more = len(ordered) - shown
+    listed = ", ".join(ordered[:shown])
+    return f"{listed} and {more} more" if more > 0 else listed

@@ -10,7 +10,7 @@ from common import records
 from common.config import ServerSettings
 from common.tasks import Task
 from server_app.replies.checks import NOT_FINITE
-from server_app.report.history import Outcome
+from server_app.report.history import Outcome, shut_out
 from server_app.report.round_report import RoundReport
 
 
@@ -40,6 +40,7 @@ def alarms(
         *_guessing(report, settings.alarm_rounds, task),
         *_standing_still(report),
         *_silent(report, history),
+        *_shut_out(report, history),
         *_blind_patience(report, settings),
     )
 
@@ -104,6 +105,17 @@ def _silent(report: RoundReport, history: Sequence[Outcome]) -> Iterator[str]:
             f"{', '.join(silent)} did not answer in this round and the one before, though "
             "connected: look at the log there, and restart its SuperNode if it stands still; a "
             "client that is only slow needs a larger server.straggler-grace"
+        )
+
+
+def _shut_out(report: RoundReport, history: Sequence[Outcome]) -> Iterator[str]:
+    phases = [report.training, *([report.evaluating] if report.evaluating else [])]
+    names = tuple(name for phase in phases for name in phase.unreadable)
+    now = [*history, Outcome(report.server_round, (), False, {}, unreadable=names)]
+    for name in sorted(shut_out(now) - shut_out(history)):
+        yield (
+            f"{name} has sent what can't be unpacked for the second time and is left out for the "
+            "rest of the run: no honest node does that; find out what runs there"
         )
 
 

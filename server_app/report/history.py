@@ -6,11 +6,15 @@ was interrupted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from common.tasks import Headline
+
+UNREADABLE_REPLIES = 2
+"""Replies that can't be unpacked after which a client is asked no more: no honest one sends any."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Outcome:
         By the names of ``server.stop-metric``; without those that the round doesn't have.
     missing : tuple[str, ...]
         Those of ``failed`` that did not answer at all.
+    unreadable : tuple[str, ...]
+        Clients whose reply could not be unpacked, in training or evaluation, once for each.
     """
 
     server_round: int
@@ -36,6 +42,7 @@ class Outcome:
     evaluated: bool
     scores: Mapping[str, float]
     missing: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
 
 def outcome_of(line: Mapping[str, Any], headline: Headline) -> Outcome:
@@ -52,6 +59,7 @@ def outcome_of(line: Mapping[str, Any], headline: Headline) -> Outcome:
         server_round=int(line["round"]),
         failed=(*line["refused"], *line["missing"]),
         missing=tuple(line["missing"]),
+        unreadable=_unreadable(line),
         evaluated=line["evaluation"] is not None or line["global"] is not None,
         scores={name: float(value) for name, value in scores.items() if value is not None},
     )
@@ -65,6 +73,12 @@ def recently_failed(history: Iterable[Outcome], server_round: int, rounds: int) 
         if server_round - rounds <= outcome.server_round < server_round
         for name in outcome.failed
     )
+
+
+def shut_out(history: Iterable[Outcome]) -> frozenset[str]:
+    """Return the clients that have sent :data:`UNREADABLE_REPLIES` or more, for the whole run."""
+    counts = Counter(name for outcome in history for name in outcome.unreadable)
+    return frozenset(name for name, count in counts.items() if count >= UNREADABLE_REPLIES)
 
 
 def out_of_patience(
@@ -99,6 +113,12 @@ def out_of_patience(
         f"{metric} was best in round {best.server_round} ({best.scores[metric]:.4f}) and has not "
         f"improved in {since} evaluations (server.patience is {patience})"
     )
+
+
+def _unreadable(line: Mapping[str, Any]) -> tuple[str, ...]:
+    # Lines of version 0.1 have no such key.
+    phases = (line, line["evaluation"] or {})
+    return tuple(name for phase in phases for name in phase.get("unreadable", ()))
 
 
 def _at(line: Mapping[str, Any], path: Sequence[str]) -> Any:

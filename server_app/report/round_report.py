@@ -27,6 +27,9 @@ class Participation:
         Clients that were not asked because they failed a short time ago, sorted.
     dropped : int
         Replies that came too late, or a second time.
+    unreadable : Sequence[str]
+        Clients whose reply could not be unpacked, once for each such reply, sorted; all are among
+        ``refused`` in one attempt or another.
     """
 
     participants: Sequence[str] = ()
@@ -34,6 +37,7 @@ class Participation:
     missing: Sequence[str] = ()
     excluded: Sequence[str] = ()
     dropped: int = 0
+    unreadable: Sequence[str] = ()
 
     def record(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -43,6 +47,7 @@ class Participation:
             "missing": list(self.missing),
             "excluded": list(self.excluded),
             "dropped": self.dropped,
+            "unreadable": list(self.unreadable),
         }
 
 

@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 
 from server_app.exchange.clock import Clock
 from server_app.exchange.exchange import Exchange, Patience, exchange
+from server_app.exchange.postbox import Room
 from server_app.exchange.reminders import Reminders
 from server_app.replies.admission import Gate
 from server_app.report.round_report import Participation, Updates
@@ -52,14 +53,14 @@ def ask(
     patience: Patience,
     clock: Clock,
     reminders: Reminders,
-    at_once: int,
+    room: Room,
     on_failure: Callable[[Mapping[str, str]], None],
 ) -> Attempt:
     """Send ``messages`` and admit each reply when it comes.
 
     Parameters
     ----------
-    grid, messages, name_of, patience, clock, reminders, at_once
+    grid, messages, name_of, patience, clock, reminders, room
         See :func:`server_app.exchange.exchange.exchange`.
     gate : Gate
         A fresh one.
@@ -82,7 +83,7 @@ def ask(
         patience=patience,
         clock=clock,
         reminders=reminders,
-        at_once=at_once,
+        room=room,
     )
     admission = gate.close()
     attempt = Attempt(
@@ -92,6 +93,7 @@ def ask(
             participants=tuple(admission.admitted),
             refused=admission.refused,
             missing=came.missing,
+            unreadable=came.unreadable,
             dropped=came.dropped,
         ),
         updates=Updates(norms=admission.update_norms, clipped=admission.clipped),

@@ -19,12 +19,13 @@ from server_app.clients.roster import Roster
 from server_app.clients.sampling import choose_clients, without
 from server_app.exchange.downlink import encoded
 from server_app.exchange.exchange import Patience
-from server_app.exchange.grid_views import SelectedGrid
+from server_app.exchange.postbox import Room
+from server_app.exchange.selected import SelectedGrid
 from server_app.replies.admission import Gate, explain
 from server_app.replies.checks import update_norm
 from server_app.replies.spool import MB, Spool
 from server_app.report.evaluation import Summary, summarise_clients, sums_of
-from server_app.report.history import recently_failed
+from server_app.report.history import recently_failed, shut_out
 from server_app.rounds.attempt import Attempt, ask
 from server_app.rounds.federation import (
     ClientFailedError,
@@ -35,12 +36,6 @@ from server_app.rounds.federation import (
 from server_app.rounds.rules import evaluate_rules, train_rules
 
 log = logging.getLogger("moonflower")
-
-_SMALL_AT_ONCE = 1000
-"""Replies without arrays to pull together."""
-
-_SHARE_PULLED = 0.25
-"""Part of ``server.replies-in-memory-mb`` for replies that were just pulled; the rest waits."""
 
 
 def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> list[Attempt]:
@@ -60,7 +55,7 @@ def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> lis
         If a client failed, with ``server.failure-policy`` ``stop``.
     """
     server, roster = federation.settings.server, federation.roster
-    late = federation.late.drop(federation.grid, server_round, _at_once(federation, arrays))
+    late = federation.late.drop(federation.grid, server_round)
     here, excluded = _without_failed(federation, server_round)
     if excluded:
         log.info("round %d leaves out %s, which failed", server_round, ", ".join(excluded))
@@ -84,22 +79,33 @@ def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> lis
         )
         attempts[0].replies.clear()
         roster.refresh(federation.grid, federation.settings, federation.clock)
-        excluded = []
-        attempts.append(_train_attempt(federation, arrays, server_round, roster.names))
+        allowed, excluded = _without_shut_out(federation)
+        attempts.append(_train_attempt(federation, arrays, server_round, allowed))
     last = attempts[-1]
     if len(last.replies) < server.min_replies:
         raise RoundFailedError(_failure(federation, last, server_round))
     if last.reasons:
         log.warning("round %d goes on without:\n%s", server_round, explain(last.reasons))
     dropped = late + sum(attempt.participation.dropped for attempt in attempts)
-    participation = replace(last.participation, excluded=excluded, dropped=dropped)
+    unreadable = [name for attempt in attempts for name in attempt.participation.unreadable]
+    participation = replace(
+        last.participation, excluded=excluded, dropped=dropped, unreadable=sorted(unreadable)
+    )
     return [*attempts[:-1], replace(last, participation=participation)]
 
 
 def _without_failed(federation: Federation, server_round: int) -> tuple[list[str], list[str]]:
     server = federation.settings.server
     failed = recently_failed(federation.tracker.history, server_round, server.exclude_rounds)
-    return without(failed, federation.roster.names, at_least=server.min_replies)
+    allowed, shut = _without_shut_out(federation)
+    asked, excluded = without(failed, allowed, at_least=server.min_replies)
+    return asked, sorted([*excluded, *shut])
+
+
+def _without_shut_out(federation: Federation) -> tuple[list[str], list[str]]:
+    """Return who may be asked at all, however few are left, and who may not."""
+    out, names = shut_out(federation.tracker.history), federation.roster.names
+    return [n for n in names if n not in out], [n for n in names if n in out]
 
 
 def _train_attempt(
@@ -114,7 +120,7 @@ def _train_attempt(
             server_round, arrays, config, _selected(federation, names)
         )
         messages = encoded(messages, _parameters(federation), settings.wire.dtype)
-    spool = Spool(federation.tracker.folder, int((1 - _SHARE_PULLED) * _memory(federation)))
+    spool = Spool(federation.tracker.folder, settings.server.replies_in_memory_mb * MB)
     rules = train_rules(
         server_round,
         arrays,
@@ -125,17 +131,7 @@ def _train_attempt(
         federation.strategy,
     )
     gate = Gate(rules, spool.keep)
-    return _ask(federation, messages, gate, server_round, _at_once(federation, arrays))
-
-
-def _at_once(federation: Federation, arrays: ArrayRecord) -> int:
-    """Return how many replies of the model's size may be pulled together."""
-    size = sum(len(array.data) for array in arrays.values())
-    return max(1, int(_SHARE_PULLED * _memory(federation) / max(size, 1)))
-
-
-def _memory(federation: Federation) -> int:
-    return federation.settings.server.replies_in_memory_mb * MB
+    return _ask(federation, messages, gate, server_round, Room.of_a_model(arrays))
 
 
 def _parameters(federation: Federation) -> frozenset[str]:
@@ -231,7 +227,7 @@ def evaluate_clients(
     )
     messages = encoded(messages, _parameters(federation), settings.wire.dtype)
     gate = Gate(evaluate_rules(server_round, federation.task))
-    attempt = _ask(federation, messages, gate, server_round, _SMALL_AT_ONCE)
+    attempt = _ask(federation, messages, gate, server_round, Room())
     if attempt.reasons:
         log.warning("round %d, not evaluated:\n%s", server_round, explain(attempt.reasons))
     # Flower's weighted means divide by the sum of examples.
@@ -248,7 +244,7 @@ def _ask(
     messages: Iterable[Message],
     gate: Gate,
     server_round: int,
-    at_once: int,
+    room: Room,
 ) -> Attempt:
     attempt = ask(
         federation.grid,
@@ -258,7 +254,7 @@ def _ask(
         patience=Patience.of_a_round(federation.settings.server),
         clock=federation.clock,
         reminders=federation.roster.reminders,
-        at_once=at_once,
+        room=room,
         on_failure=lambda reasons: _stop_if_asked(federation, reasons, server_round),
     )
     federation.late.expect(attempt.exchange.unanswered, server_round)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
@@ -47,9 +46,7 @@ class Came:
         return self.exchange.seconds
 
 
-def ask(
-    grid: InProcessGrid, fake: FakeClock, patience: Patience = PATIENT, at_once: int = 1000
-) -> Came:
+def ask(grid: InProcessGrid, fake: FakeClock, patience: Patience = PATIENT) -> Came:
     """Query all nodes of ``grid``, the last first."""
     names = {node_id: config["name"] for node_id, (_, config) in grid.nodes.items()}
     messages = [
@@ -69,7 +66,6 @@ def ask(
         patience=patience,
         clock=fake.clock(),
         reminders=Reminders(),
-        at_once=at_once,
     )
     return Came(came, replies)
 
@@ -211,20 +207,6 @@ def test_what_was_not_answered_in_time_is_named_by_its_message(fake: FakeClock) 
     assert came.exchange.unanswered == {message_id: "a"}
 
 
-def test_no_more_replies_are_pulled_together_than_asked_for(fake: FakeClock) -> None:
-    pulled: list[int] = []
-
-    class Counting(InProcessGrid):
-        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-            replies = list(super().pull_messages(message_ids))
-            pulled.append(len(replies))
-            return replies
-
-    grid = Counting(toy_client_app(), named(*"abcde"), {}, [], fake.clock())
-    assert sorted(ask(grid, fake, at_once=2).replies) == ["a", "b", "c", "d", "e"]
-    assert pulled == [2, 2, 1]
-
-
 def test_a_reply_is_let_go_once_it_is_handed_over(fake: FakeClock) -> None:
     grid = grid_of(fake, [])
     names = {node_id: config["name"] for node_id, (_, config) in grid.nodes.items()}
@@ -243,7 +225,6 @@ def test_a_reply_is_let_go_once_it_is_handed_over(fake: FakeClock) -> None:
         patience=PATIENT,
         clock=fake.clock(),
         reminders=Reminders(),
-        at_once=1,
     )
     assert len(handed) == 4
 

@@ -38,12 +38,12 @@ def test_what_came_since_is_counted_and_named(
     grid, keys = grid_with(fake, Fault(1, late(50), message_type=records.QUERY))
     replies = LateReplies()
     replies.expect({key: name for key, name in keys.items() if name != "c"}, 4)
-    assert replies.drop(grid, 5, at_once=10) == 1
+    assert replies.drop(grid, 5) == 1
     assert caplog.messages == ["dropped 1 late replies: a (round 4)"]
     fake.time += 60
-    assert replies.drop(grid, 6, at_once=10) == 1
+    assert replies.drop(grid, 6) == 1
     assert caplog.messages[1:] == ["dropped 1 late replies: b (round 4)"]
-    assert replies.drop(grid, 7, at_once=10) == 0
+    assert replies.drop(grid, 7) == 0
     assert grid.asked == [2, 1], "nothing is asked for when nothing is owed"
 
 
@@ -51,17 +51,9 @@ def test_an_error_is_no_late_reply_but_ends_the_waiting_for_one(fake: FakeClock)
     grid, keys = grid_with(fake, Fault(0, fails("gone"), message_type=records.QUERY))
     replies = LateReplies()
     replies.expect({key: name for key, name in keys.items() if name == "a"}, 1)
-    assert replies.drop(grid, 2, at_once=10) == 0
-    replies.drop(grid, 3, at_once=10)
+    assert replies.drop(grid, 2) == 0
+    replies.drop(grid, 3)
     assert grid.asked == [1]
-
-
-def test_replies_are_pulled_in_groups(fake: FakeClock) -> None:
-    grid, keys = grid_with(fake)
-    replies = LateReplies()
-    replies.expect(keys, 1)
-    assert replies.drop(grid, 2, at_once=2) == 3
-    assert grid.asked == [2, 1]
 
 
 def test_a_client_that_hangs_for_ever_is_not_asked_for_for_ever(fake: FakeClock) -> None:
@@ -71,5 +63,5 @@ def test_a_client_that_hangs_for_ever_is_not_asked_for_for_ever(fake: FakeClock)
     replies = LateReplies()
     replies.expect(keys, 1)
     for server_round in range(2, 30):
-        assert replies.drop(grid, server_round, at_once=10) == 0
+        assert replies.drop(grid, server_round) == 0
     assert grid.asked == [3] * FORGOTTEN_AFTER

@@ -106,11 +106,29 @@ def test_all_nodes_behind_are_found_out_at_the_start(fake: FakeClock) -> None:
     grid, reminders = grid_of(fake, tuple("abcd"), []), Reminders()
     start = ask(grid, fake, reminders, EARLY)
     assert start.missing == ()
-    assert start.seconds == pytest.approx(EARLY.reminder, rel=0.25)
+    # One of them is reminded; when that has answered, the others are.
+    assert start.seconds == pytest.approx(2 * EARLY.reminder, rel=0.25)
     # In a round nobody would be reminded before half have answered, but these are known.
     first_round = ask(grid, fake, reminders)
     assert first_round.missing == ()
     assert first_round.seconds == pytest.approx(SOONEST, rel=0.25)
+
+
+def test_before_anybody_has_answered_one_node_is_reminded(fake: FakeClock) -> None:
+    # All of them are opening their data, for longer than a reminder waits.
+    grid = grid_of(fake, (), [Fault(node, late(100.0)) for node in range(4)])
+    came = ask(grid, fake, Reminders(), EARLY)
+    assert came.missing == ()
+    assert len(grid.sent) == 4 + 1
+
+
+def test_the_log_names_three_of_many_that_are_reminded(
+    fake: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = InProcessGrid(toy_client_app(), named("a"), {}, [], fake.clock())
+    with caplog.at_level(logging.INFO, "moonflower"):
+        Reminders().send(grid, {node: f"client-{node:04d}" for node in range(200)}, 30.0, 30.0)
+    assert caplog.messages == ["reminding client-0000, client-0001, client-0002 and 197 more"]
 
 
 def test_a_round_that_wants_everybody_reminds_too(fake: FakeClock) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from flwr.serverapp.strategy import FedAvg, FedMedian, FedTrimmedAvg, MultiKrum
 from common import records
 from server_app.exchange.clock import Clock
 from server_app.exchange.exchange import Patience
+from server_app.exchange.postbox import Letter, Room
 from server_app.exchange.reminders import Reminders
 from server_app.replies.admission import Gate, ModelRules, Rules
 from server_app.replies.spool import MB, Spool
@@ -64,6 +65,14 @@ class LazyGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         return [self._answer(self._waiting.pop(key)) for key in message_ids]
 
+    def letters(self, asked: Sequence[str], room: Room) -> Iterator[Letter]:
+        """As from a SuperLink, one at a time."""
+        for key in asked:
+            yield Letter(key, self._answer(self._waiting.pop(key)))
+
+    def discard(self, asked: Sequence[str]) -> Iterator[tuple[str, bool]]:
+        raise NotImplementedError
+
     def _answer(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
         metrics = MetricRecord({records.NUM_EXAMPLES: node, records.LOSS: 1.0})
@@ -103,7 +112,7 @@ def collect(grid: LazyGrid, args: argparse.Namespace) -> list[Message]:
         return list(grid.pull_messages(list(grid.push_messages(messages))))
     reference = model(args.megabytes, 0)
     parameters = frozenset(reference)
-    spool = Spool(args.folder, args.in_memory_mb * MB * 3 // 4)
+    spool = Spool(args.folder, args.in_memory_mb * MB)
     attempt = ask(
         grid,
         messages,
@@ -112,7 +121,7 @@ def collect(grid: LazyGrid, args: argparse.Namespace) -> list[Message]:
         patience=Patience(3600.0, 1, 60.0),
         clock=Clock(),
         reminders=Reminders(),
-        at_once=max(1, int(args.in_memory_mb / 4 / args.megabytes)),
+        room=Room.of_a_model(reference),
         on_failure=lambda reasons: None,
     )
     return attempt.replies

@@ -1,4 +1,4 @@
-"""Grids around Flower's own."""
+"""A Grid that does not keep signals waiting."""
 
 from __future__ import annotations
 
@@ -11,22 +11,10 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from common import records
-from server_app.exchange.grid_views import InterruptibleGrid, SelectedGrid
+from server_app.exchange.interruptible import InterruptibleGrid
 from tests.in_process.grid import FakeClock, InProcessGrid
 from tests.server_app.toy import grid_of, named
 from tests.settings import ROOT
-
-
-def test_a_selected_grid_shows_only_the_chosen_nodes(fake: FakeClock) -> None:
-    grid = grid_of(fake, named(*"abcd"))
-    chosen = sorted(grid.get_node_ids())[:2]
-    view = SelectedGrid(grid, chosen)
-    assert view.get_node_ids() == chosen
-    assert [node.node_id for node in view.get_nodes()] == chosen
-    message = Message(RecordDict(), chosen[0], records.QUERY)
-    (message_id,) = view.push_messages([message])
-    (reply,) = view.pull_messages([message_id])
-    assert reply.metadata.src_node_id == chosen[0]
 
 
 def test_an_interruptible_grid_does_what_the_grid_does(fake: FakeClock) -> None:
@@ -54,7 +42,7 @@ def test_a_signal_raised_in_a_thread_ends_a_process_that_waits_for_a_transfer() 
     # thread waits, without a limit, for an object that will never come.
     program = """
         import signal, sys, threading
-        from server_app.exchange.grid_views import InterruptibleGrid
+        from server_app.exchange.interruptible import InterruptibleGrid
 
         waits = threading.Event()
 
