@@ -17,6 +17,7 @@ from server_app.exchange.clock import Clock
 from server_app.exchange.exchange import Patience, exchange
 from server_app.exchange.reminders import Reminders
 from server_app.replies.admission import error_text
+from server_app.replies.checks import malformed_label_counts
 
 # Flower's own words for "this node is not there", as opposed to "its ClientApp failed".
 _NODE_IS_GONE = (
@@ -202,14 +203,10 @@ def _why_not(name: str, described: ConfigRecord, num_classes: int) -> str:
     except SettingsError as error:
         return str(error)
     counts = described.get(records.CLIENT_LABELS)
-    if (
-        not isinstance(counts, list)
-        or len(counts) != num_classes
-        or not all(isinstance(count, int) and count >= 0 for count in counts)
-    ):
+    if malformed_label_counts(counts, num_classes):
         return (
-            f"its examples per label are {shown(counts)}; {num_classes} whole numbers from 0 were "
-            "expected. Does it run the same version of this app?"
+            f"its examples per label are {shown(counts)}; {num_classes} whole numbers from 0 to "
+            "2**40 were expected. Does it run the same version of this app?"
         )
     if not sum(counts):  # type: ignore[arg-type]
         return (

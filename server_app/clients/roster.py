@@ -72,7 +72,7 @@ class Roster:
         for client in clients:
             self._add(client)
         # Nodes whose answers could not be unpacked: how many.
-        self._unreadable: Counter[int] = Counter(unreadable)
+        self._unreadable: Counter[int] = Counter(list(unreadable))
         for node_id in (*left_out, *self._unreadable):
             self._left_out[node_id] = ASK_AGAIN_AFTER
 
@@ -191,7 +191,7 @@ class Roster:
         reasons = with_what_to_do(answers) | dict(answers.errors.values())
         if reasons:
             log.warning("left out for now:\n%s", explain(reasons))
-        self._unreadable.update(answers.unreadable.keys())
+        self._unreadable.update(list(answers.unreadable))
         for node_id in (*answers.silent, *answers.unreadable, *answers.errors):
             self._left_out[node_id] = self._refreshes + ASK_AGAIN_AFTER
             if node_id in self._names:

@@ -102,7 +102,7 @@ def put_together(object_id: str, pull: Pull, room: Room) -> Message:
         ids = list(below)
         if len(contents) + len(ids) > room.parts:
             raise UnreadableError(
-                f"it has {len(contents) + len(ids)} parts and more, {room.parts} are allowed"
+                f"it has at least {len(contents) + len(ids)} parts, {room.parts} are allowed"
             )
     _pull_chunks(ids, arrays.values(), pull, room, contents)
     with _blaming_the_sender():
@@ -248,7 +248,7 @@ class PartsGrid(InterruptibleGrid):
             raise LostError(f"the SuperLink can't hand it over: {_brief(error)}") from None
         for each in came.messages_list:
             object_id = each.metadata.message_id
-            if each.metadata.reply_to_message_id == asked:
+            if each.metadata.reply_to_message_id == asked and asked not in self._claims:
                 self._claims[asked] = _Claim(object_id, each.HasField("error"), object_id)
             else:
                 # A node can address messages to the server that answer nothing.
