@@ -74,6 +74,7 @@ def play(folder: Path, grid: Grid, fake: FakeClock, **overrides: Any) -> Federat
     """Play three rounds of FedAvg and return what they have left."""
     settings = make_settings(
         **{
+            "algorithm": "fedavg",
             "server.min-clients": 2,
             "server.min-replies": 2,
             "server.straggler-grace": 10.0,

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from common.tasks import Headline
-from server_app.report.history import Outcome, out_of_patience, outcome_of, recently_failed
+from server_app.report.history import (
+    Outcome,
+    out_of_patience,
+    outcome_of,
+    recently_failed,
+    shut_out,
+)
 
 ACCURACY = Headline("accuracy")
 
@@ -58,6 +64,18 @@ def test_a_loss_that_was_not_finite_and_so_became_null_is_no_score() -> None:
     )
     assert outcome.evaluated
     assert outcome.scores == {"global-score": 0.1}
+
+
+def test_two_replies_that_cannot_be_unpacked_shut_a_client_out_whatever_they_answered() -> None:
+    trained = line(unreadable=["b"])
+    evaluated = line(evaluation={"participants": ["a"], "unreadable": ["b", "c"]})
+    assert shut_out([outcome_of(trained, ACCURACY)]) == set()
+    assert shut_out([outcome_of(trained, ACCURACY), outcome_of(evaluated, ACCURACY)]) == {"b"}
+    assert shut_out([outcome_of(line(unreadable=["c", "c"]), ACCURACY)]) == {"c"}
+
+
+def test_lines_of_version_0_1_shut_nobody_out() -> None:
+    assert shut_out([outcome_of(line(), ACCURACY)] * 5) == set()
 
 
 def test_a_client_is_left_out_for_as_many_rounds_as_set() -> None:
