@@ -17,10 +17,12 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from common.config import check_name
+from common.errors import MoonflowerError
 from common.files import DamagedFileError, flush_folder, make_folder, remove_unfinished, set_aside
+from common.logs import NAME
 from common.storage import read_facts, read_tensors, write_tensors
 
-logger = logging.getLogger("moonflower")
+logger = logging.getLogger(NAME)
 
 LOCAL_MODEL = "model"
 """The part of a client's state that is its model after training."""
@@ -35,7 +37,7 @@ _ID = "experiment-id"
 _FILE_NAME = re.compile(r"round-([0-9]{6}|[1-9][0-9]{6,})\.safetensors")
 
 
-class StateError(RuntimeError):
+class StateError(MoonflowerError, RuntimeError):
     """A client's state can't be read, written or locked; the message names path and reason."""
 
 

@@ -28,13 +28,16 @@ from torch import Tensor
 
 from common import records
 from common.config import WireDtype
+from common.errors import MoonflowerError
 
 LARGEST_INT8 = 127
 """Symmetric: -128 is not used, so that a number and its negative round alike."""
 
 
-class WireError(ValueError):
+class WireError(MoonflowerError, ValueError):
     """Arrays can't be encoded or decoded; the message names the array and says why."""
+
+    permanent = True
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from flwr.serverapp import Grid, ServerApp
 
 from common import logs, records
 from common.config import Settings, SettingsError, parse_settings
-from common.data import DataError, ExampleSet, data_spec, load_server_test_set
+from common.data import ExampleSet, data_spec, load_server_test_set
+from common.errors import MoonflowerError
 from common.models import SplitModel, build_model, private_names
 from common.node import Folders, choose_device
 from common.tasks import build_task
-from common.wire import WireError
-from server_app.clients.gather import StartError, gather
+from server_app.clients.gather import gather
 from server_app.clients.roster import Roster
-from server_app.errors import PERMANENT, OutputError, ResumeError
+from server_app.errors import PERMANENT, ResumeError
 from server_app.exchange.clock import Clock
 from server_app.exchange.parts import contained
 from server_app.experiment.checkpoint import Checkpoint
@@ -27,49 +27,19 @@ from server_app.experiment.folder import (
     BEST,
     FINAL,
     METRICS_FILE,
-    ExperimentExistsError,
     Tracker,
     experiment_name,
     refuse_existing,
 )
 from server_app.experiment.settings_file import SETTINGS_FILE
 from server_app.report.round_report import describe_scores
-from server_app.rounds.federation import (
-    ClientFailedError,
-    DivergedError,
-    Federation,
-    RoundFailedError,
-)
+from server_app.rounds.federation import Federation
 from server_app.rounds.loop import run_rounds, why_over
 from server_app.strategies import build_strategy
 from server_app.strategies.state import load_strategy_state
 
 app = ServerApp()
 log = logging.getLogger(logs.NAME)
-
-EXPECTED_ERRORS = (
-    SettingsError,
-    DataError,
-    StartError,
-    RoundFailedError,
-    DivergedError,
-    WireError,
-    ExperimentExistsError,
-    ResumeError,
-    OutputError,
-)
-"""Errors whose message says all that a person needs."""
-
-PERMANENT_ERRORS = (
-    SettingsError,
-    DataError,
-    DivergedError,
-    WireError,
-    ClientFailedError,
-    ExperimentExistsError,
-    ResumeError,
-)
-"""Those of them that the same run would meet again."""
 
 
 @app.main()
@@ -83,16 +53,15 @@ def serve(grid: Grid, context: Context, clock: Clock) -> Path:
 
     Raises
     ------
-    SettingsError, DataError, StartError, RoundFailedError, ClientFailedError, DivergedError,
-    WireError, ExperimentExistsError, ResumeError, OutputError
-        After logging the message. They reach Flower, which then marks the run as failed.
+    MoonflowerError
+        After logging the message. It reaches Flower, which then marks the run as failed.
     """
     logs.install()
     try:
         return _serve(grid, context, clock)
-    except EXPECTED_ERRORS as error:
+    except MoonflowerError as error:
         log.error("%s", error)
-        if isinstance(error, PERMANENT_ERRORS):
+        if error.permanent:
             error.args = (f"{error}\n{PERMANENT}",)
         raise
 

@@ -6,6 +6,8 @@ sentences below in it.
 
 from __future__ import annotations
 
+from common.errors import MoonflowerError
+
 PERMANENT = "Trying again as it is will not help."
 """Ends the message of an error that only a person can mend."""
 
@@ -13,13 +15,15 @@ NOTHING_TO_RESUME = "There is nothing to resume:"
 """Begins the message when the experiment has not begun, or another server's folder was meant."""
 
 
-class ResumeError(RuntimeError):
+class ResumeError(MoonflowerError, RuntimeError):
     """An experiment can't be resumed; the message says why and what to do."""
+
+    permanent = True
 
 
 class NothingToResumeError(ResumeError):
     """There is no experiment of this name."""
 
 
-class OutputError(RuntimeError):
+class OutputError(MoonflowerError, RuntimeError):
     """Results can't be written or are being written by another server; what is there is intact."""

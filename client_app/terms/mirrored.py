@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from client_app.terms.base import Instruction
-from common import logs
+from common.logs import NAME
 from common.models import SplitModel, shared_parameters
 
-log = logging.getLogger(logs.NAME)
+log = logging.getLogger(NAME)
 
 _ROUND, _COUNTED = "round", "counted"
 _BEFORE, _AFTER = "before.", "after."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from common.errors import MoonflowerError
+
 NAME_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """What an experiment or a client may be called: it becomes the name of a folder."""
 
@@ -11,8 +13,10 @@ RESERVED_NAME = "prepared"
 """An experiment can't be called so: prepared data have that place in the state folder."""
 
 
-class SettingsError(ValueError):
+class SettingsError(MoonflowerError, ValueError):
     """The run config can't be used; the message lists every problem and what is allowed."""
+
+    permanent = True
 
 
 def check_name(name: str, what: str) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from common.errors import MoonflowerError
 
-class DataError(ValueError):
+
+class DataError(MoonflowerError, ValueError):
     """Examples are missing, damaged or don't fit the settings; the message says what to do."""
+
+    permanent = True

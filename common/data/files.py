@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from common.data.errors import DataError
+from common.logs import NAME
 
 LOCK_TIMEOUT = 1800.0
 """Seconds to wait for another process that prepares the same data."""
 
-_LOG = logging.getLogger("moonflower")
+_LOG = logging.getLogger(NAME)
 _T = TypeVar("_T")
 
 

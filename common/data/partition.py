@@ -14,12 +14,13 @@ from common.config import DataSettings
 from common.data.errors import DataError
 from common.data.fedgen_partition import fedgen_partition
 from common.data.splits import Rows, stratified_fraction
+from common.logs import NAME
 from common.seeding import derive_seed, numpy_generator
 
 DIRICHLET_SEEDS = 50
 """Derived seeds to try; flwr-datasets draws 11 times from each."""
 
-_LOG = logging.getLogger("moonflower")
+_LOG = logging.getLogger(NAME)
 
 
 def partition_indices(

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from common.config import ModelSettings, SettingsError
 from common.data import DataSpec
+from common.errors import MoonflowerError
 from common.files import (
     DamagedFileError,
     flush_folder,
@@ -29,18 +30,19 @@ from common.files import (
     write_bytes,
     write_json,
 )
+from common.logs import NAME
 from common.models.registry import build_model
 from common.models.split import SplitModel, private_names, unshared_names
 from common.storage import pack_tensors, unpack_tensors
 
-logger = logging.getLogger("moonflower")
+logger = logging.getLogger(NAME)
 
 FORMAT = 1
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
 
 
-class SavedModelError(ValueError):
+class SavedModelError(MoonflowerError, ValueError):
     """A saved model is missing, damaged, too new or of no use as it is; the message says which."""
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from flwr.serverapp import Grid
 
 from common.config import Settings, SettingsError
+from common.errors import MoonflowerError
+from common.logs import NAME
 from server_app.clients.query import Answers, Client, are_shares, query
 from server_app.clients.roster import (
     FIRST_LOOK,
@@ -22,7 +24,7 @@ from server_app.exchange.exchange import SLOWEST_POLL, Patience, poll_delay
 from server_app.exchange.reminders import Reminders
 from server_app.replies.admission import explain
 
-log = logging.getLogger("moonflower")
+log = logging.getLogger(NAME)
 
 
 PARTITION_SETTINGS = frozenset(
@@ -36,7 +38,7 @@ PARTITION_SETTINGS = frozenset(
 """What is said of how clients share a data set; other settings matter to every client."""
 
 
-class StartError(RuntimeError):
+class StartError(MoonflowerError, RuntimeError):
     """The run can't begin with the nodes that are connected; the message says what to do."""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from flwr.serverapp import Grid
 
 from common.config import Settings
+from common.logs import NAME
 from server_app.clients.query import Answers, Client, query
 from server_app.exchange.clock import Clock
 from server_app.exchange.exchange import Patience, poll_delay
@@ -16,7 +17,7 @@ from server_app.exchange.reminders import Reminders
 from server_app.replies.admission import explain
 from server_app.report.history import UNREADABLE_REPLIES
 
-log = logging.getLogger("moonflower")
+log = logging.getLogger(NAME)
 
 FIRST_LOOK = 0.2
 """Seconds until nodes are counted, or asked after, a second time; later ones are further apart."""

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 from flwr.serverapp import Grid
 
+from common.logs import NAME
 from server_app.exchange.postbox import discard
 
-log = logging.getLogger("moonflower")
+log = logging.getLogger(NAME)
 
 FORGOTTEN_AFTER = 10
 """Rounds. A client that hangs for days would otherwise leave a message to ask for each round."""

@@ -17,10 +17,11 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from common import records
+from common.logs import NAME
 from server_app.exchange.clock import Clock
 from server_app.exchange.postbox import discard
 
-log = logging.getLogger("moonflower")
+log = logging.getLogger(NAME)
 
 SOONEST = 5.0
 """Seconds of silence before any reminder; so long for a node known to hold back its replies."""

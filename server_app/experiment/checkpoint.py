@@ -32,10 +32,11 @@ from common.files import (
     write_bytes,
     write_json,
 )
+from common.logs import NAME
 from common.storage import pack_tensors, unpack_tensors
 from server_app.errors import ResumeError
 
-log = logging.getLogger("moonflower")
+log = logging.getLogger(NAME)
 
 FORMAT = 1
 DESCRIPTION = "checkpoint.json"

@@ -16,7 +16,9 @@ from torch import Tensor
 from common import records
 from common.config import Settings
 from common.data import DataSpec
+from common.errors import MoonflowerError
 from common.files import append_line, flush_folder, make_folder, remove_unfinished, write_bytes
+from common.logs import NAME
 from common.models import (
     SavedModelError,
     SplitModel,
@@ -49,7 +51,7 @@ from server_app.experiment.settings_file import (
 from server_app.report.history import Outcome, outcome_of
 from server_app.report.round_report import RoundReport, score_of
 
-log = logging.getLogger("moonflower")
+log = logging.getLogger(NAME)
 
 METRICS_FILE = "metrics.jsonl"
 BEST = "best"
@@ -57,8 +59,10 @@ FINAL = "final"
 CHECKPOINTS = "checkpoints"
 
 
-class ExperimentExistsError(FileExistsError):
+class ExperimentExistsError(MoonflowerError, FileExistsError):
     """An experiment of this name has results already; nothing is overwritten."""
+
+    permanent = True
 
 
 def experiment_name(settings: Settings) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from common.config import Settings, flat
+from common.logs import NAME
 from server_app.errors import NOTHING_TO_RESUME, NothingToResumeError, OutputError, ResumeError
 
-log = logging.getLogger("moonflower")
+log = logging.getLogger(NAME)
 
 FREE_TO_CHANGE = frozenset(
     {

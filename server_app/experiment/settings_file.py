@@ -12,10 +12,11 @@ from typing import Any
 
 from common.config import Settings
 from common.files import DamagedFileError, read_json, write_json
+from common.logs import NAME
 from server_app.clients.query import Client, are_shares
 from server_app.errors import ResumeError
 
-log = logging.getLogger("moonflower")
+log = logging.getLogger(NAME)
 
 SETTINGS_FILE = "settings.json"
 

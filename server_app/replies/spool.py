@@ -17,7 +17,9 @@ from typing import IO
 
 from flwr.app import Array, ArrayRecord
 
-log = logging.getLogger("moonflower")
+from common.logs import NAME
+
+log = logging.getLogger(NAME)
 
 MB = 2**20
 

@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from common.config import Settings
+from common.errors import MoonflowerError
 from common.models import SplitModel
 from common.tasks import Task, build_task
 from server_app.clients.roster import Roster
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from common.data import ExampleSet
 
 
-class RoundFailedError(RuntimeError):
+class RoundFailedError(MoonflowerError, RuntimeError):
     """A round can't be finished; the message names each client's reason.
 
     It had too few usable replies, twice; or the strategy made no model.
@@ -31,9 +32,13 @@ class RoundFailedError(RuntimeError):
 class ClientFailedError(RoundFailedError):
     """A client failed, and ``server.failure-policy`` is ``stop``: a person has to decide."""
 
+    permanent = True
 
-class DivergedError(RuntimeError):
+
+class DivergedError(MoonflowerError, RuntimeError):
     """The aggregated model holds NaN or infinity; nothing good was overwritten by it."""
+
+    permanent = True
 
 
 @dataclass(frozen=True)

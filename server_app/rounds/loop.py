@@ -14,6 +14,7 @@ from flwr.app import ArrayRecord
 
 from common import records
 from common.config import Settings
+from common.logs import NAME
 from common.models import SplitModel
 from server_app.experiment.folder import Tracker
 from server_app.report.alarms import alarms
@@ -24,7 +25,7 @@ from server_app.rounds import phases
 from server_app.rounds.federation import Federation
 from server_app.strategies.state import strategy_state
 
-log = logging.getLogger("moonflower")
+log = logging.getLogger(NAME)
 
 
 def run_rounds(federation: Federation, arrays: ArrayRecord, first_round: int = 1) -> ArrayRecord:

@@ -15,6 +15,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from common import records
+from common.logs import NAME
 from server_app.clients.roster import Roster
 from server_app.clients.sampling import choose_clients, without
 from server_app.exchange.downlink import encoded
@@ -35,7 +36,7 @@ from server_app.rounds.federation import (
 )
 from server_app.rounds.rules import evaluate_rules, train_rules
 
-log = logging.getLogger("moonflower")
+log = logging.getLogger(NAME)
 
 
 def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> list[Attempt]:

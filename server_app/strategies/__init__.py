@@ -18,6 +18,7 @@ from flwr.serverapp.strategy import (
 )
 
 from common.config import ServerSettings, Settings
+from common.logs import NAME
 from common.models import SplitModel
 from server_app.strategies.feddyn import FedDyn
 from server_app.strategies.fedgen.wrapper import FedGen
@@ -26,7 +27,7 @@ from server_app.strategies.scaffold import Scaffold
 from server_app.strategies.uniform import UniformWeights
 from server_app.strategies.wrapper import Clients
 
-log = logging.getLogger("moonflower")
+log = logging.getLogger(NAME)
 
 
 class _Sampling(TypedDict):

@@ -12,9 +12,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from torch import Tensor
 
-from common import logs, records
+from common import records
 from common.config import Settings
 from common.data.batches import batches_in_epoch
+from common.logs import NAME
 from common.mirrored import control_variate_change
 from common.models import SplitModel, shared_parameters
 from common.schedules import scheduled
@@ -22,7 +23,7 @@ from common.second_model import pack_model, unpack_model
 from server_app.strategies.mirrored import MirroredSum, shared_in
 from server_app.strategies.wrapper import Clients, Wrapper
 
-log = logging.getLogger(logs.NAME)
+log = logging.getLogger(NAME)
 
 
 class Scaffold(Wrapper):

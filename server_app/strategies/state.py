@@ -7,7 +7,7 @@ round (FedOpt's ``current_arrays``) is no state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from flwr.serverapp.strategy.fedopt import FedOpt
 from torch import Tensor
 
 from server_app.errors import ResumeError
-from server_app.strategies.wrapper import Wrapper
+from server_app.strategies.wrapper import Wrapper, chain
 
 State = dict[str, Tensor]
 
@@ -38,7 +38,7 @@ def strategy_state(strategy: Strategy) -> State:
     """
     return {
         f"{type(each).__name__}/{name}": tensor
-        for each in _chain(strategy)
+        for each in chain(strategy)
         for name, tensor in _own_state(each).items()
     }
 
@@ -58,7 +58,7 @@ def load_strategy_state(strategy: Strategy, state: Mapping[str, Tensor]) -> None
     StrategyStateError
         A strategy in ``state`` is not here, or its tensors don't fit.
     """
-    parts: dict[str, State] = {type(each).__name__: {} for each in _chain(strategy)}
+    parts: dict[str, State] = {type(each).__name__: {} for each in chain(strategy)}
     for name, tensor in state.items():
         owner, _, own_name = name.partition("/")
         if owner not in parts:
@@ -67,19 +67,12 @@ def load_strategy_state(strategy: Strategy, state: Mapping[str, Tensor]) -> None
                 f"{', '.join(parts)}: resume it with the settings it was started with"
             )
         parts[owner][own_name] = tensor
-    for each in _chain(strategy):
+    for each in chain(strategy):
         own = type(each).__name__
         try:
             _load_own_state(each, parts[own])
         except (KeyError, ValueError, RuntimeError) as error:
             raise StrategyStateError(f"the saved state of {own} does not fit: {error}") from error
-
-
-def _chain(strategy: Strategy) -> Iterator[Strategy]:
-    yield strategy
-    while isinstance(strategy, Wrapper):
-        strategy = strategy.strategy
-        yield strategy
 
 
 def _own_state(strategy: Strategy) -> State:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -93,11 +93,16 @@ class Wrapper(Strategy):
             raise ValueError(f"it remembers nothing, but {sorted(state)} was saved")
 
 
-def why_not(strategy: Strategy | None, client: str, reply: Message) -> str:
-    """Return the first reason of all wrappers around and inside ``strategy``, or ""."""
-    while strategy is not None:
-        if isinstance(strategy, Wrapper) and (reason := strategy.why_not(client, reply)):
-            return reason
+def chain(strategy: Strategy) -> Iterator[Strategy]:
+    """Yield ``strategy`` and all strategies inside it, the outermost first."""
+    inside: Strategy | None = strategy
+    while inside is not None:
+        yield inside
         # Flower's differential-privacy wrappers keep theirs under the same name.
-        strategy = getattr(strategy, "strategy", None)
-    return ""
+        inside = getattr(inside, "strategy", None)
+
+
+def why_not(strategy: Strategy, client: str, reply: Message) -> str:
+    """Return the first reason of all wrappers around and inside ``strategy``, or ""."""
+    wrappers = (each for each in chain(strategy) if isinstance(each, Wrapper))
+    return next(filter(None, (each.why_not(client, reply) for each in wrappers)), "")

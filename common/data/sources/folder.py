@@ -23,10 +23,11 @@ from common.data.sources.base import Identity, Split, identity_of
 from common.data.sources.image_files import counted_suffixes, is_image, list_files, read_image
 from common.data.sources.system_files import is_left_by_a_system
 from common.data.spec import data_spec
+from common.logs import NAME
 
 Classes = dict[str, Path | None]
 
-_LOG = logging.getLogger("moonflower")
+_LOG = logging.getLogger(NAME)
 
 
 def identity(settings: DataSettings, folder: Path, split: Split) -> Identity | None:

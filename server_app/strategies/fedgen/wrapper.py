@@ -16,6 +16,7 @@ from torch import Tensor
 from common import records
 from common.config import FedGenSettings, WireDtype
 from common.generator import build_generator, generator_to_bytes
+from common.logs import NAME
 from common.models import SplitModel
 from common.schedules import scheduled
 from common.seeding import torch_generator
@@ -26,7 +27,7 @@ from server_app.strategies.wrapper import Clients, Wrapper
 _HEAD = "predictor."
 # Beginnings of names in the saved state.
 _GENERATOR, _ADAM, _COUNTS, _TRAINED = "generator.", "adam.", "counts.", "trained"
-_log = logging.getLogger("moonflower")
+_log = logging.getLogger(NAME)
 
 
 class FedGen(Wrapper):
