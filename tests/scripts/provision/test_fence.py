@@ -34,9 +34,13 @@ from scripts.moonflower.deployment.fence_keys import (
 from tests.real.processes import SLOW, free_port, wait_until
 from tests.scripts.provision.conftest import Provision
 
-pytestmark = pytest.mark.skipif(
-    not find_nginx() or sys.platform != "linux", reason="nginx-light is not installed, or no Linux"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not find_nginx() or sys.platform != "linux",
+        reason="nginx-light is not installed, or no Linux",
+    ),
+]
 
 MEGABYTE = 1_000_000
 DRIPPING = 200
