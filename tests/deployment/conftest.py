@@ -13,6 +13,8 @@ from tests.deployment.sites import write_sites
 from tests.real.deployment import Deployment
 
 
+# Before pytest-xdist looks for groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark those with processes slow, for one worker; skip them where they can't run."""
     for item in items:

@@ -13,6 +13,8 @@ from tests.in_process.reference import CLIENTS, SETTINGS, reference
 from tests.real.loopback import Loopback
 
 
+# Before pytest-xdist looks for groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark those with processes slow, for one worker; skip them where no mark finds these."""
     for item in items:

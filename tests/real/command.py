@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from scripts.moonflower.processes import adopt_orphans, descendants, end_descendants
@@ -19,14 +18,6 @@ from tests.settings import ROOT
 
 MAIN = "from scripts.moonflower import main; main()"
 _PR_SET_CHILD_SUBREAPER = 36
-
-
-def heed_interrupts() -> None:
-    """Take SIGINT as a terminal's command does; to be called in a child that was just forked.
-
-    What a shell starts in the background ignores it, and so does all that this starts.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Command:
@@ -40,7 +31,8 @@ class Command:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start the command; what it prints can be read from the process."""
         return subprocess.Popen(
-            [sys.executable, "-c", MAIN, *arguments],
+            # As a terminal's command: what a shell starts in the background ignores SIGINT.
+            ["env", "--default-signal=INT", sys.executable, "-c", MAIN, *arguments],
             env={
                 **os.environ,
                 "PYTHONPATH": str(ROOT),
@@ -50,7 +42,6 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            preexec_fn=heed_interrupts,  # noqa: PLW1509 (one thread)
         )
 
     def run(self, *arguments: str) -> tuple[int, str]:
@@ -66,7 +57,11 @@ class Command:
             if time.monotonic() > deadline:
                 break
             time.sleep(0.2)
-        return [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in pids]
+        lines = []
+        for pid in pids:
+            with suppress(OSError):  # it has just ended
+                lines.append(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "))
+        return lines
 
 
 @contextmanager
