@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,16 @@ logs.install()
 def pytest_xdist_auto_num_workers() -> int:
     """Say what ``-n auto`` means: tests wait for disks and for other processes half of the time."""
     return min(2 * (os.cpu_count() or 1), 8)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep tests of one federation on one worker."""
+    if config.getoption("dist") != "load":
+        return None
+    from tests.workers import ByFederation
+
+    return ByFederation(config, log)
 
 
 @pytest.hookimpl(trylast=True)

@@ -13,15 +13,12 @@ from tests.deployment.sites import write_sites
 from tests.real.deployment import Deployment
 
 
-# Before pytest-xdist looks for groups.
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark those with processes slow, for one worker; skip them where they can't run."""
+    """Mark those with processes slow; skip them where they can't run."""
     for item in items:
         if "tests/deployment" not in item.path.as_posix():
             continue
         item.add_marker(pytest.mark.slow)
-        item.add_marker(pytest.mark.xdist_group("deployment"))
         if sys.platform != "linux":
             item.add_marker(pytest.mark.skip(reason="finds processes by /proc: Linux only"))
         if not (shutil.which("nginx") or Path("/usr/sbin/nginx").exists()):

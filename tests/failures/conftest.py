@@ -13,18 +13,13 @@ from tests.in_process.reference import CLIENTS, SETTINGS, reference
 from tests.real.loopback import Loopback
 
 
-# Before pytest-xdist looks for groups.
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark those with processes slow, for one worker; skip them where no mark finds these."""
+    """Mark those with processes slow; skip them where these can't be found by their mark."""
     for item in items:
         if "tests/failures" not in item.path.as_posix():
             continue
-        used = {"federation", "make_federation"} & set(getattr(item, "fixturenames", ()))
-        if used:
+        if {"federation", "make_federation"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-            # The shared one on one worker; of the others, one at a time.
-            item.add_marker(pytest.mark.xdist_group(f"failures-{min(used)}"))
             if sys.platform != "linux":
                 item.add_marker(pytest.mark.skip(reason="finds processes by /proc: Linux only"))
 
@@ -36,9 +31,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     return reference(folder, {**SETTINGS, "experiment": "undisturbed"})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
-    """A SuperLink and two SuperNodes, for tests that leave them alive."""
+    """A SuperLink and two SuperNodes, for the tests of a file, which leave them alive."""
     shared = Loopback(tmp_path_factory.mktemp("federation"), CLIENTS)
     try:
         shared.start()

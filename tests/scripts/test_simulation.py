@@ -18,7 +18,6 @@ from tests.real.command import Command, watched
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("ray"),
     pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc"),
 ]
 

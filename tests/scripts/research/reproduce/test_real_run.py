@@ -17,7 +17,6 @@ from tests.real.processes import SLOW, wait_until
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("ray"),
     pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc"),
 ]
 
