@@ -36,6 +36,7 @@ def alarms(
         One sentence each: what was seen, and what to look at.
     """
     return (
+        *_taken_back(report),
         *_losses(report),
         *_guessing(report, settings.alarm_rounds, task),
         *_standing_still(report),
@@ -43,6 +44,15 @@ def alarms(
         *_shut_out(report, history),
         *_blind_patience(report, settings),
     )
+
+
+def _taken_back(report: RoundReport) -> Iterator[str]:
+    if report.taken_back:
+        yield (
+            f"the round was played again without {report.taken_back.client}, whose reply was the "
+            f"most unlike the others: {report.taken_back.why}. Look at its log and its data; if it "
+            "does so again, leave it out (server.exclude-rounds, or revoke its key)"
+        )
 
 
 def _losses(report: RoundReport) -> Iterator[str]:
@@ -53,12 +63,19 @@ def _losses(report: RoundReport) -> Iterator[str]:
     }
     bad = [name for name, numbers in losses.items() if _is_not_finite(numbers)]
     diverged = [name for name, why in report.training.refused.items() if NOT_FINITE in why]
+    evaluating = report.evaluating.refused if report.evaluating else {}
+    no_loss = [name for name, why in evaluating.items() if NOT_FINITE in why]
     if bad:
         yield f"{' and '.join(bad)} is not finite: lower train.learning-rate"
     if diverged:
         yield (
             f"the training of {', '.join(diverged)} diverged ({NOT_FINITE} in the reply): lower "
             "train.learning-rate, and look at the data of a client that is alone with it"
+        )
+    if no_loss:
+        yield (
+            f"the global model gives no finite loss on the data of {', '.join(no_loss)}: look at "
+            "them, and lower train.learning-rate"
         )
 
 

@@ -68,6 +68,37 @@ class Updates:
 
 
 @dataclass(frozen=True)
+class TakenBack:
+    """Why a round was played a second time.
+
+    Attributes
+    ----------
+    client : str
+        The one that was left out then: its reply was the most unlike the others'.
+    norm : float
+        L2 norm of its change of the parameters.
+    why : str
+        What was wrong with the model of the first time.
+    """
+
+    client: str
+    norm: float
+    why: str
+
+    @property
+    def reason(self) -> str:
+        """Why its reply was refused."""
+        return (
+            f"the round was taken back, and of all replies its was the most unlike the others (its "
+            f"change has norm {self.norm:.6g}): {self.why}"
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"client": self.client, "norm": self.norm, "why": self.why}
+
+
+@dataclass(frozen=True)
 class RoundReport:
     """One round; :meth:`record` is its line in ``metrics.jsonl``.
 
@@ -93,6 +124,8 @@ class RoundReport:
         L2 norm of the change of the global model's parameters; None where nothing is shared.
     alarms : Sequence[str]
         What should be looked at (:mod:`server_app.report.alarms`).
+    taken_back : TakenBack or None
+        None where the first playing of the round counted.
     """
 
     server_round: int
@@ -109,6 +142,7 @@ class RoundReport:
     updates: Updates = Updates()
     update_norm: float | None = None
     alarms: Sequence[str] = ()
+    taken_back: TakenBack | None = None
 
     @property
     def score(self) -> tuple[str, float] | None:
@@ -127,6 +161,7 @@ class RoundReport:
             "update-norm": self.update_norm,
             "update-norms": dict(self.updates.norms),
             "clipped": list(self.updates.clipped),
+            "taken-back": self.taken_back.record() if self.taken_back else None,
             "alarms": list(self.alarms),
             "bytes": {"sent": self.bytes_sent, "received": self.bytes_received},
             "seconds": dict(self.seconds),

@@ -29,12 +29,15 @@ class Attempt:
     participation : Participation
     updates : Updates
         Empty for replies without arrays.
+    farthest : str
+        The participant whose reply is most unlike the others'; empty without arrays.
     """
 
     exchange: Exchange
     replies: list[Message]
     participation: Participation
     updates: Updates
+    farthest: str = ""
 
     @property
     def reasons(self) -> dict[str, str]:
@@ -97,6 +100,7 @@ def ask(
             dropped=came.dropped,
         ),
         updates=Updates(norms=admission.update_norms, clipped=admission.clipped),
+        farthest=admission.farthest,
     )
     if attempt.reasons:
         on_failure(attempt.reasons)

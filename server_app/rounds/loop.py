@@ -6,24 +6,22 @@ inconsistent reply. This loop can start anywhere; :mod:`server_app.rounds.phases
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 
 from flwr.app import ArrayRecord
 
-from common import records
 from common.config import Settings
 from common.logs import NAME
-from common.models import SplitModel
 from server_app.experiment.folder import Tracker
 from server_app.report.alarms import alarms
-from server_app.report.evaluation import evaluate_global
 from server_app.report.history import out_of_patience
-from server_app.report.round_report import RoundReport
+from server_app.report.round_report import RoundReport, TakenBack
 from server_app.rounds import phases
-from server_app.rounds.federation import Federation
-from server_app.strategies.state import strategy_state
+from server_app.rounds.federation import DivergedError, Federation
+from server_app.rounds.playing import Playing, Stopwatch, play
+from server_app.strategies.state import load_strategy_state, strategy_state
 
 log = logging.getLogger(NAME)
 
@@ -79,43 +77,94 @@ def why_over(tracker: Tracker, settings: Settings) -> str:
 def play_round(
     federation: Federation, arrays: ArrayRecord, server_round: int
 ) -> tuple[ArrayRecord, RoundReport]:
-    """Train, aggregate and, where it is due, evaluate once.
+    """Play a round; a second time, without one client, if the new model gives no finite loss.
 
-    ``federation.model`` holds the new global weights afterwards.
+    The second time begins where the first one did, so that a run that is resumed between the two
+    ends with the same bits. ``federation.model`` holds the new global weights afterwards.
     """
-    settings, watch = federation.settings, _Stopwatch(federation.clock.now)
-    federation.roster.refresh(federation.grid, settings, federation.clock)
+    watch = Stopwatch(federation.clock.now)
+    federation.roster.refresh(federation.grid, federation.settings, federation.clock)
     watch.lap("join")
-    before = arrays
-    attempts = phases.train(federation, arrays, server_round)
-    watch.lap("train")
-    arrays, metrics = phases.aggregate(federation, arrays, attempts[-1].replies, server_round)
-    _load(federation.model, arrays)
-    watch.lap("aggregate")
-    evaluation, clients, global_model = None, None, None
-    if server_round % settings.server.evaluate_every == 0 or server_round == settings.num_rounds:
-        evaluation, clients = phases.evaluate_clients(federation, arrays, server_round)
-        watch.lap("evaluate-clients")
-        if federation.test_set is not None:
-            global_model = evaluate_global(federation.task, federation.model, federation.test_set)
-        watch.lap("evaluate-global")
-    exchanges = [each.exchange for each in (*attempts, evaluation) if each]
+    remembered = copy.deepcopy(strategy_state(federation.strategy))
+    playing = play(federation, arrays, server_round, watch)
+    exchanges, taken_back = playing.exchanges, None
+    if playing.useless:
+        taken_back = _take_back(federation, playing, server_round)
+        load_strategy_state(federation.strategy, remembered)
+        again = play(federation, arrays, server_round, watch, taken_back.client)
+        if again.useless:
+            raise DivergedError(_given_up(federation, again, server_round, taken_back))
+        exchanges += again.exchanges
+        playing = _after(playing, again, taken_back)
     report = RoundReport(
         server_round=server_round,
-        num_rounds=settings.num_rounds,
+        num_rounds=federation.settings.num_rounds,
         headline=federation.task.headline,
-        train=metrics,
-        training=attempts[-1].participation,
-        clients=clients,
-        global_model=global_model,
-        evaluating=evaluation.participation if evaluation else None,
+        train=playing.train,
+        training=playing.attempts[-1].participation,
+        clients=playing.clients,
+        global_model=playing.global_model,
+        evaluating=playing.evaluation.participation if playing.evaluation else None,
         bytes_sent=sum(each.bytes_sent for each in exchanges),
         bytes_received=sum(each.bytes_received for each in exchanges),
         seconds=watch.seconds(),
-        updates=attempts[-1].updates,
-        update_norm=phases.change(federation, before, arrays),
+        updates=playing.attempts[-1].updates,
+        update_norm=phases.change(federation, arrays, playing.arrays),
+        taken_back=taken_back,
     )
-    return arrays, _with_alarms(federation, report)
+    return playing.arrays, _with_alarms(federation, report)
+
+
+def _take_back(federation: Federation, playing: Playing, server_round: int) -> TakenBack:
+    """Return without whom the round is played again.
+
+    Raises
+    ------
+    DivergedError
+        Too few clients would be left.
+    ClientFailedError
+        ``server.failure-policy`` is ``stop``.
+    """
+    last = playing.attempts[-1]
+    taken_back = TakenBack(last.farthest, last.updates.norms[last.farthest], playing.useless)
+    if len(federation.roster.names) <= federation.settings.server.min_replies:
+        raise DivergedError(_given_up(federation, playing, server_round))
+    phases.stop_if_asked(federation, {taken_back.client: taken_back.reason}, server_round)
+    log.warning(
+        "round %d is taken back and played again without %s, whose reply was the most unlike the "
+        "others (its change has norm %.6g): %s",
+        server_round,
+        taken_back.client,
+        taken_back.norm,
+        playing.useless,
+    )
+    return taken_back
+
+
+def _after(first: Playing, again: Playing, taken_back: TakenBack) -> Playing:
+    """Return the second playing, with what of the first belongs into the round's line."""
+    before, last = first.attempts[-1].participation, again.attempts[-1]
+    refused = {**last.participation.refused, taken_back.client: taken_back.reason}
+    participation = replace(
+        last.participation,
+        refused=dict(sorted(refused.items())),
+        dropped=before.dropped + last.participation.dropped,
+        unreadable=sorted([*before.unreadable, *last.participation.unreadable]),
+    )
+    attempts = [*again.attempts[:-1], replace(last, participation=participation)]
+    return replace(again, attempts=attempts)
+
+
+def _given_up(
+    federation: Federation, playing: Playing, server_round: int, before: TakenBack | None = None
+) -> str:
+    again = f", also when it was played again without {before.client}" if before else ""
+    return (
+        f"round {server_round} made a useless model{again}: {playing.useless}. Lower "
+        f"train.learning-rate (it is {federation.settings.train.learning_rate:g}), or "
+        "server.learning-rate where server.aggregator uses it. What was written before is kept in "
+        f"{federation.tracker.folder}."
+    )
 
 
 def _with_alarms(federation: Federation, report: RoundReport) -> RoundReport:
@@ -124,25 +173,3 @@ def _with_alarms(federation: Federation, report: RoundReport) -> RoundReport:
     for alarm in found:
         log.warning("round %d: %s", report.server_round, alarm)
     return replace(report, alarms=found)
-
-
-def _load(model: SplitModel, arrays: ArrayRecord) -> None:
-    """Put ``arrays`` into ``model``; buffers that stay with the clients keep their first values."""
-    model.load_state_dict({**model.state_dict(), **records.to_tensors(arrays)})
-
-
-class _Stopwatch:
-    """Seconds per phase."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._began = self._last = now()
-        self._laps: dict[str, float] = {}
-
-    def lap(self, phase: str) -> None:
-        moment = self._now()
-        self._laps[phase] = moment - self._last
-        self._last = moment
-
-    def seconds(self) -> dict[str, float]:
-        return {**self._laps, "total": self._last - self._began}

@@ -16,6 +16,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from common import records
 from common.logs import NAME
+from common.wire import WireError, encode_model
 from server_app.clients.roster import Roster
 from server_app.clients.sampling import choose_clients, without
 from server_app.exchange.downlink import encoded
@@ -23,7 +24,7 @@ from server_app.exchange.exchange import Patience
 from server_app.exchange.postbox import Room
 from server_app.exchange.selected import SelectedGrid
 from server_app.replies.admission import Gate, explain
-from server_app.replies.checks import update_norm
+from server_app.replies.checks import NOT_FINITE, update_norm
 from server_app.replies.spool import MB, Spool
 from server_app.report.evaluation import Summary, summarise_clients, sums_of
 from server_app.report.history import recently_failed, shut_out
@@ -35,12 +36,15 @@ from server_app.rounds.federation import (
     RoundFailedError,
 )
 from server_app.rounds.rules import evaluate_rules, train_rules
+from server_app.strategies.state import strategy_state
 
 log = logging.getLogger(NAME)
 
 
-def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> list[Attempt]:
-    """Let the chosen clients train.
+def train(
+    federation: Federation, arrays: ArrayRecord, server_round: int, leave_out: str = ""
+) -> list[Attempt]:
+    """Let the chosen clients train, without ``leave_out``.
 
     Returns
     -------
@@ -52,6 +56,8 @@ def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> lis
     ------
     RoundFailedError
         If the second attempt failed too.
+    DivergedError
+        If it did because the training of most clients diverged.
     ClientFailedError
         If a client failed, with ``server.failure-policy`` ``stop``.
     """
@@ -60,14 +66,7 @@ def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> lis
     here, excluded = _without_failed(federation, server_round)
     if excluded:
         log.info("round %d leaves out %s, which failed", server_round, ", ".join(excluded))
-    chosen = choose_clients(
-        here,
-        server.fraction_train,
-        federation.settings.seed,
-        server_round,
-        "train",
-        at_least=server.min_replies,
-    )
+    chosen = _chosen(federation, here, server_round, leave_out)
     attempts = [_train_attempt(federation, arrays, server_round, chosen)]
     if len(attempts[0].replies) < server.min_replies:
         log.warning(
@@ -81,10 +80,11 @@ def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> lis
         attempts[0].replies.clear()
         roster.refresh(federation.grid, federation.settings, federation.clock)
         allowed, excluded = _without_shut_out(federation)
-        attempts.append(_train_attempt(federation, arrays, server_round, allowed))
+        everybody = [name for name in allowed if name != leave_out]
+        attempts.append(_train_attempt(federation, arrays, server_round, everybody))
     last = attempts[-1]
     if len(last.replies) < server.min_replies:
-        raise RoundFailedError(_failure(federation, last, server_round))
+        raise _failure(federation, last, server_round)
     if last.reasons:
         log.warning("round %d goes on without:\n%s", server_round, explain(last.reasons))
     dropped = late + sum(attempt.participation.dropped for attempt in attempts)
@@ -93,6 +93,28 @@ def train(federation: Federation, arrays: ArrayRecord, server_round: int) -> lis
         last.participation, excluded=excluded, dropped=dropped, unreadable=sorted(unreadable)
     )
     return [*attempts[:-1], replace(last, participation=participation)]
+
+
+def _chosen(
+    federation: Federation, here: Sequence[str], server_round: int, leave_out: str
+) -> list[str]:
+    """Return who trains; without ``leave_out`` the others stay those that were drawn with it."""
+    server = federation.settings.server
+
+    def drawn(names: Sequence[str]) -> list[str]:
+        return choose_clients(
+            names,
+            server.fraction_train,
+            federation.settings.seed,
+            server_round,
+            "train",
+            at_least=server.min_replies,
+        )
+
+    chosen = [name for name in drawn(here) if name != leave_out]
+    if len(chosen) < server.min_replies:
+        return drawn([name for name in here if name != leave_out])
+    return chosen
 
 
 def _without_failed(federation: Federation, server_round: int) -> tuple[list[str], list[str]]:
@@ -139,13 +161,20 @@ def _parameters(federation: Federation) -> frozenset[str]:
     return frozenset(name for name, _ in federation.model.named_parameters())
 
 
-def _failure(federation: Federation, attempt: Attempt, server_round: int) -> str:
+def _failure(federation: Federation, attempt: Attempt, server_round: int) -> Exception:
     reasons = explain(attempt.reasons) or f"  {_connected(federation.roster)}"
-    return (
+    failed = (
         f"round {server_round} failed twice: {len(attempt.replies)} usable replies, "
         f"server.min-replies is {federation.settings.server.min_replies}.\n{reasons}\n"
-        f"What was written before is kept in {federation.tracker.folder}."
     )
+    kept = f"What was written before is kept in {federation.tracker.folder}."
+    diverged = sum(NOT_FINITE in reason for reason in attempt.reasons.values())
+    if 2 * diverged > len(attempt.reasons):
+        return DivergedError(
+            f"{failed}The training of {diverged} of {len(attempt.reasons)} clients diverged: lower "
+            f"train.learning-rate (it is {federation.settings.train.learning_rate:g}). {kept}"
+        )
+    return RoundFailedError(f"{failed}{kept}")
 
 
 def _connected(roster: Roster) -> str:
@@ -165,7 +194,8 @@ def aggregate(
     RoundFailedError
         The strategy returned no model.
     DivergedError
-        The model is not finite.
+        The model or the strategy's memory is not finite, or the model can't travel in
+        ``wire.dtype``.
     """
     # Counted first: a strategy may change the replies it is given.
     examples = sum(_num_examples(reply) for reply in replies)
@@ -184,13 +214,21 @@ def aggregate(
         for name, array in aggregated.items()
         if not all(np.isfinite(each.numpy()).all() for each in (array, after[name]))
     ]
+    # Moments that overflowed would hold the model where it is for good.
+    bad += [
+        name
+        for name, tensor in strategy_state(federation.strategy).items()
+        if not bool(tensor.isfinite().all())
+    ]
     if bad:
         raise DivergedError(
-            f"round {server_round}: the aggregated model holds NaN or infinity in "
-            f"{', '.join(bad[:5])}{' and more' if len(bad) > 5 else ''}, though every admitted "
-            "reply was finite. Lower train.learning-rate or server.learning-rate. What was "
-            f"written before is kept in {federation.tracker.folder}."
+            f"what was aggregated is not finite in {', '.join(bad[:5])}"
+            f"{' and more' if len(bad) > 5 else ''}, though every admitted reply was"
         )
+    try:
+        encode_model(after, _parameters(federation), federation.settings.wire.dtype)
+    except WireError as error:
+        raise DivergedError(f"the aggregated model can't be sent: {error}") from error
     return after, {
         **(metrics or {}),
         records.NUM_EXAMPLES: examples,
@@ -256,13 +294,14 @@ def _ask(
         clock=federation.clock,
         reminders=federation.roster.reminders,
         room=room,
-        on_failure=lambda reasons: _stop_if_asked(federation, reasons, server_round),
+        on_failure=lambda reasons: stop_if_asked(federation, reasons, server_round),
     )
     federation.late.expect(attempt.exchange.unanswered, server_round)
     return attempt
 
 
-def _stop_if_asked(federation: Federation, reasons: Mapping[str, str], server_round: int) -> None:
+def stop_if_asked(federation: Federation, reasons: Mapping[str, str], server_round: int) -> None:
+    """Raise ClientFailedError if ``server.failure-policy`` is ``stop``."""
     if federation.settings.server.failure_policy == "stop":
         raise ClientFailedError(
             f"round {server_round}: a client failed, and server.failure-policy is stop.\n"

@@ -19,7 +19,7 @@ from client_app.uplink import RESIDUAL
 from common import records
 from common.config import flat
 from common.models import load_model
-from common.wire import WireError
+from server_app.rounds.federation import DivergedError
 from tests.in_process.grid import Fault, InProcessGrid, run_in_process
 from tests.settings import ROOT
 
@@ -242,7 +242,7 @@ def test_a_global_model_that_float16_can_not_hold_ends_the_run_with_the_reason(
 
     settings = {**SHORT, "wire.dtype": "float16", "server.fraction-evaluate": 0.0}
     settings |= {"algorithm": "fedavg", "num-rounds": 3}
-    with pytest.raises(WireError, match="a float16 holds up to 65504"):
+    with pytest.raises(DivergedError, match="a float16 holds up to 65504"):
         run_in_process(settings, 2, tmp_path, client_app=far_away)
 
 

@@ -71,6 +71,7 @@ def test_the_record_has_all_keys_and_is_strict_json() -> None:
         "update-norm": 3.0,
         "update-norms": {"a": 0.5, "b": 7.0},
         "clipped": ["b"],
+        "taken-back": None,
         "alarms": ["look"],
         "bytes": {"sent": 10, "received": 20},
         "seconds": {"train": 2.0, "total": 2.1},

@@ -275,3 +275,13 @@ def test_a_loss_that_is_none_is_left_out_of_the_evaluation(
     assert list(report.clients["per-client"]) == ["a"]
     assert report.evaluating is not None
     assert reason in report.evaluating.refused["b"]
+
+
+def test_what_waits_on_disk_is_refused_for_being_unlike_the_others(build: Build) -> None:
+    federation = build(
+        named("a", "b", "c", "d"), Fault(1, moves(1e6)), **{"server.replies-in-memory-mb": 0}
+    )
+    before = start(federation)
+    after, report = play_round(federation, before, 1)
+    assert "more than server.norm-multiple (1000) times" in report.training.refused["b"]
+    assert moved(before, after) == pytest.approx(1.0)
