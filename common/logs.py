@@ -6,6 +6,7 @@ import logging
 import sys
 from typing import TextIO
 
+from common.terminal import fitting
 from common.text import escaped
 
 NAME = "moonflower"
@@ -28,6 +29,9 @@ class _CurrentStderr(logging.StreamHandler[TextIO]):
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return fitting(super().format(record), self.stream)
 
     @property
     def stream(self) -> TextIO:  # type: ignore[override]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 
+from scripts.moonflower.flwr import CONNECTION
 from tests.in_process.reference import differences, reference
 from tests.real.command import Command, watched
 
@@ -80,6 +81,26 @@ def test_ray_gives_the_bits_of_the_same_run_in_one_process(
     found = safetensors.torch.load_file(runs.output / "bits" / "final" / "model.safetensors")
     expected = reference(tmp_path, {**settings, "experiment": "reference"}, clients=3)
     assert differences(found, expected) == []
+
+
+def test_neither_a_proxy_nor_an_old_terminal_nor_a_folder_of_that_name_ends_a_run(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    # Flower takes it for the path of an app, in whose place its older versions wanted one.
+    clone = tmp_path / CONNECTION
+    clone.mkdir()
+    (clone / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    code, out = runs.run("old", "--clients", "2", "--rounds", "1", "-c", "train.local-epochs=1")
+    assert code == 0, out
+    assert " +- " in out, "the table's plus-minus"
+    assert "no readable result" not in out
 
 
 def test_missing_data_end_the_run_with_the_folder_and_the_switch(
