@@ -69,7 +69,7 @@ def main() -> int:
         print(f"health.py: one of {', '.join(CHECKS)} is needed, not {sys.argv[1:]}")
         return 1
     problem = CHECKS[sys.argv[1]]()
-    print(problem or "healthy")
+    print((problem or "healthy").encode("ascii", "backslashreplace").decode())
     return 1 if problem else 0
 
 

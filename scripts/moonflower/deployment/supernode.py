@@ -6,7 +6,6 @@ import json
 import re
 import socket
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,9 +18,9 @@ from scripts.moonflower import flwr
 from scripts.moonflower.deployment.environment_file import NODE_FILE, with_environment
 from scripts.moonflower.deployment.errors import DeploymentError
 from scripts.moonflower.deployment.first_message import AHEAD, BEHIND, parse_address
-from scripts.moonflower.deployment.online import LOOK_SECONDS, Watch, modified
+from scripts.moonflower.deployment.online import watch
 from scripts.moonflower.deployment.probe import probe
-from scripts.moonflower.deployment.supernode_process import GAVE_UP, HEARTBEAT, PROGRAM
+from scripts.moonflower.deployment.supernode_process import GAVE_UP, PROGRAM
 from scripts.moonflower.deployment.supervision import (
     NO_PERMISSION,
     Ending,
@@ -147,29 +146,9 @@ def run_supernode(
         judge,
         say,
         before=lambda: probe(settings.superlink, settings.ca),
-        after=lambda ended: watch(settings, ended),
+        after=lambda ended: watch(settings.home, settings.superlink, settings.ca, ended),
         patience=patience,
     ).run()
-
-
-def watch(settings: NodeSettings, ended: threading.Event) -> Ending | None:
-    """Look at a running SuperNode until it ends, or is offline although its server answers."""
-
-    def server_answers() -> bool:
-        try:
-            return probe(settings.superlink, settings.ca) is None
-        except DeploymentError:  # a bundle that is being replaced
-            return False
-
-    seen = Watch(lambda: modified(settings.home / HEARTBEAT), server_answers)
-    while not ended.wait(LOOK_SECONDS):
-        if seen.offline():
-            return Ending(
-                Verdict.RESTART,
-                f"the server accepted no heartbeat of this node for {seen.silence:.0f} s, although "
-                "it answers",
-            )
-    return None
 
 
 def judge(code: int, printed: str) -> Ending:

@@ -12,7 +12,8 @@ What ``flower-supernode`` of flwr 1.42 does by itself:
 So such a fault is shown to Flower as the kind that it waits out, for ``PATIENCE`` seconds; and when
 its main loop has returned or one of its threads has died all the same, the process ends, and its
 supervisor starts it again. Each heartbeat that the server accepted is noted in a file: there the
-supervisor and the health check see whether the node is online.
+supervisor and the health check see whether the node is online. What its main loop sends is noted
+too: it waits for ever for the rest of a reply whose ClientApp was killed while handing it over.
 
 Nothing of Flower is touched but the class of its HTTP client, httpx's own.
 """
@@ -40,6 +41,9 @@ PROGRAM = Path(__file__).parent / "programs" / "flower-supernode"
 HEARTBEAT = "heartbeat"
 """A file in Flower's home; it was modified when the server last accepted a heartbeat."""
 
+REQUEST = "request"
+"""A file beside it; it was modified when the main loop last wanted something of the server."""
+
 GAVE_UP = "moonflower: the SuperNode can't go on: "
 """Begins the line that says why a process ended; the supervisor reads it."""
 
@@ -51,7 +55,7 @@ _WAITED_OUT_BY_FLOWER = {502, 503, 504}
 _SHOWN_INSTEAD = 503
 _TOO_EARLY_OR_TOO_MUCH = {408, 425, 429}
 _FATAL_WORDS = ("certificate", "ssl", "tls")
-_UNAUTHORIZED = 401
+_UNAUTHORIZED = httpx.codes.UNAUTHORIZED
 
 
 class Faults:
@@ -82,12 +86,16 @@ class Faults:
         self._since.pop(path, None)
 
 
-def lasting(faults: Faults, accepted: Callable[[], None]) -> type[httpx.Client]:
+def lasting(
+    faults: Faults, asks: Callable[[], None], accepted: Callable[[], None]
+) -> type[httpx.Client]:
     """Return a class of HTTP clients that shows Flower faults of the line as it can bear them.
 
     Parameters
     ----------
     faults : Faults
+    asks : Callable[[], None]
+        Is called before each request that is no heartbeat.
     accepted : Callable[[], None]
         Is called after each heartbeat that the server accepted.
     """
@@ -95,6 +103,8 @@ def lasting(faults: Faults, accepted: Callable[[], None]) -> type[httpx.Client]:
     class Lasting(httpx.Client):
         def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
             path = request.url.path
+            if path != _HEARTBEAT_PATH:
+                asks()
             try:
                 response = super().send(request, **options)
             except httpx.TransportError as error:
@@ -105,31 +115,35 @@ def lasting(faults: Faults, accepted: Callable[[], None]) -> type[httpx.Client]:
                     raise httpx.ConnectError("the connection broke", request=request) from error
                 raise
             status = response.status_code
-            if _is_fault(status) and faults.waited_out(path, f"the server answered {status}"):
+            if _is_fault(status, path) and faults.waited_out(path, f"the server answered {status}"):
                 response.status_code = _SHOWN_INSTEAD
                 return response
             faults.over(path)
-            if path == _HEARTBEAT_PATH and response.is_success:
+            if path == _HEARTBEAT_PATH and status == httpx.codes.OK:
                 accepted()
             return response
 
     return Lasting
 
 
-def _is_fault(status: int) -> bool:
+def _is_fault(status: int, path: str) -> bool:
     """Whether a status is of the line or the server, and not an answer to what was asked."""
+    if path == _HEARTBEAT_PATH:  # the SuperLink answers nothing else
+        return status not in {httpx.codes.OK, _UNAUTHORIZED, *_WAITED_OUT_BY_FLOWER}
     server_error = status >= 500 and status not in _WAITED_OUT_BY_FLOWER
     return server_error or status in _TOO_EARLY_OR_TOO_MUCH
 
 
 def _broken_off(error: Exception) -> bool:
-    """Whether Flower would take an error for one of TLS that is there to stay, and it is not.
+    """Whether Flower would take an error for one that is there to stay, and it is not.
 
     A certificate that is not trusted is; the supervisor's look at the server says more about it.
     """
     if any(isinstance(each, ssl.SSLCertVerificationError) for each in causes(error)):
         return False
-    return any(word in str(error).lower() for word in _FATAL_WORDS)
+    # A proxy that is just being restarted says so in its answer to CONNECT.
+    by_proxy = isinstance(error, httpx.ProxyError)
+    return by_proxy or any(word in str(error).lower() for word in _FATAL_WORDS)
 
 
 def _end_with_thread(args: threading.ExceptHookArgs) -> None:
@@ -144,11 +158,11 @@ def _end_with_thread(args: threading.ExceptHookArgs) -> None:
 
 
 def note(file: Path) -> None:
-    """Note that a heartbeat was accepted, by the file's time."""
+    """Note that something happened now, by the file's time."""
     try:
         file.touch()
     except OSError as error:
-        _say(f"moonflower: the heartbeat can't be noted in {file}: {error}")
+        _say(f"moonflower: a sign of life can't be noted in {file}: {error}")
 
 
 def _say(text: str) -> None:
@@ -157,15 +171,18 @@ def _say(text: str) -> None:
 
 def main() -> None:
     """Run ``flower-supernode`` with this process's arguments."""
-    file = Path(os.environ["FLWR_HOME"]) / HEARTBEAT
-    file.unlink(missing_ok=True)
-    httpx.Client = lasting(Faults(), lambda: note(file))  # type: ignore[misc]
+    home = Path(os.environ["FLWR_HOME"])
+    request, heartbeat = home / REQUEST, home / HEARTBEAT
+    heartbeat.unlink(missing_ok=True)
+    httpx.Client = lasting(  # type: ignore[misc]
+        Faults(), lambda: note(request), lambda: note(heartbeat)
+    )
     threading.excepthook = _end_with_thread
     (program,) = entry_points(group="console_scripts", name="flower-supernode")
     try:
         program.load()()
     finally:
-        file.unlink(missing_ok=True)
+        heartbeat.unlink(missing_ok=True)
     # It returns only when it has given up, and says why in its log. Its HTTP interface would go on.
     _say(f"{GAVE_UP}its main loop ended, see above")
     sys.stdout.flush()

@@ -32,10 +32,13 @@ class Server:
     def __init__(self, *replies: Reply) -> None:
         self.replies = list(replies)
         self.now = 0.0
-        self.beats = 0
+        self.beats = self.requests = 0
         faults = Faults(lambda: self.now)
-        made = lasting(faults, self._accepted)
+        made = lasting(faults, self._asks, self._accepted)
         self.client = made(transport=httpx.MockTransport(self._answer))
+
+    def _asks(self) -> None:
+        self.requests += 1
 
     def _accepted(self) -> None:
         self.beats += 1
@@ -65,12 +68,16 @@ def broken(request: httpx.Request) -> httpx.Response:
     raise httpx.ConnectError(BROKEN, request=request)
 
 
+def refused_by_proxy(request: httpx.Request) -> httpx.Response:
+    raise httpx.ProxyError("503 Service Unavailable", request=request)
+
+
 def not_trusted(request: httpx.Request) -> httpx.Response:
     cause = ssl.SSLCertVerificationError("certificate verify failed")
     raise httpx.ConnectError(str(cause), request=request) from cause
 
 
-@pytest.mark.parametrize("fault", [broken, 500, 429, 503, 501, 408])
+@pytest.mark.parametrize("fault", [broken, refused_by_proxy, 500, 429, 503, 501, 408])
 def test_flower_waits_out_a_fault_of_the_line(fault: Reply) -> None:
     assert Server(fault, fault, fault).ask() == 200
 
@@ -106,13 +113,27 @@ def test_each_kind_of_request_has_patience_of_its_own_that_begins_anew_after_an_
     assert server.ask() == 200
 
 
+@pytest.mark.parametrize("status", [400, 403, 404, 429, 500])
+def test_heartbeats_wait_out_every_status_but_that_of_a_key_that_is_not_accepted(
+    status: int,
+) -> None:
+    assert Server(status, status).ask(HEARTBEAT) == 200
+    assert Server(401).client.post(HEARTBEAT).status_code == 401
+
+
 def test_only_heartbeats_that_were_accepted_count() -> None:
     server = Server(500, 404, 200, 200)
     for _ in range(3):
         server.client.post(HEARTBEAT)
-    assert server.beats == 1
+    assert (server.beats, server.requests) == (1, 0)
     server.client.post(PULL)
-    assert server.beats == 1
+    assert (server.beats, server.requests) == (1, 1)
+
+
+def test_what_the_main_loop_asks_for_is_a_sign_of_life_whatever_the_answer() -> None:
+    server = Server(broken, 500, 200)
+    assert server.ask() == 200
+    assert (server.beats, server.requests) == (0, 3)
 
 
 # What flower-supernode is for main(), in place of Flower's own.
