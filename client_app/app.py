@@ -23,7 +23,7 @@ from client_app.training import train
 from client_app.uplink import arrays_to_send
 from common import logs, records
 from common.config import Settings, SettingsError, parse_settings
-from common.data import ClientData, DataError, TrainBatches, load_client_data
+from common.data import ClientData, DataError, TrainBatches, data_spec, load_client_data
 from common.models import SplitModel, private_names
 from common.node import Node
 from common.schedules import scheduled
@@ -182,7 +182,7 @@ class _Client:
         return model.to(self.node.device), received if self.settings.wire.dtype != "float32" else {}
 
     def batches(self) -> TrainBatches:
-        settings = self.settings.train
+        settings, data = self.settings.train, self.settings.data
         return TrainBatches(
             self.data.train,
             batch_size=settings.batch_size,
@@ -192,7 +192,7 @@ class _Client:
             generator=torch_generator(
                 self.settings.seed, "batches", self.node.name, self.server_round
             ),
-            augmentation=self.settings.data.augmentation,
+            augment=data_spec(data).kind.augmentation(data.augmentation),
         )
 
     def keep(self, model: SplitModel, terms: list[Term]) -> None:

@@ -74,7 +74,7 @@ class Computation:
 
     def arranged(self, x: Tensor) -> Tensor:
         """Return the images in the same layout."""
-        if self._channels_last:
+        if self._channels_last and x.ndim == 4:
             return x.contiguous(memory_format=torch.channels_last)
         return x
 

@@ -17,12 +17,13 @@ from common.config.algorithms import (
     refused_aggregation,
     refused_training,
 )
+from common.config.data import DataSettings
 from common.config.names import RESERVED_NAME, SettingsError, check_name
 from common.config.nesting import nested
 from common.config.server import ServerSettings
 from common.config.table import Table, Whole
 from common.config.task import GIVES, TaskSettings
-from common.config.training import DataSettings, ModelSettings, TrainSettings
+from common.config.training import ModelSettings, TrainSettings
 from common.config.wire import WireSettings
 
 
@@ -167,7 +168,11 @@ def parse_settings(run_config: Mapping[str, Any]) -> Settings:
         Names every setting that is wrong, what was given and what is allowed.
     """
     try:
-        return Settings.model_validate(nested(run_config))
+        tree = nested(run_config)
+        task = tree.get("task")
+        # Which settings of [data] make sense depends on the task.
+        context = {"task": task.get("name") if isinstance(task, dict) else None}
+        return Settings.model_validate(tree, context=context)
     except ValidationError as error:
         raise SettingsError(_explain(error)) from None
 

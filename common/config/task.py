@@ -11,6 +11,7 @@ from common.config.table import Table
 
 GIVES: Mapping[str, frozenset[str]] = {
     "classification": frozenset({"z", "labels", "class labels"}),
+    "regression": frozenset({"z", "labels"}),
 }
 """By task: what a term may use of its steps and a wrapper of its clients.
 
@@ -23,7 +24,8 @@ it needs (``Table.needs``); what its task doesn't give is refused when settings 
 class TaskSettings(Table):
     """``[task]``: what is learned, and how good a model is at it."""
 
-    name: Literal["classification"] = Field(
+    name: Literal["classification", "regression"] = Field(
         description="`classification`: one of several labels for each example; its score is the "
-        "accuracy."
+        "accuracy. `regression`: a number for each; its score is the root of the mean squared "
+        "error (RMSE), of which less is better. See docs/algorithms.md#tasks."
     )

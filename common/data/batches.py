@@ -9,9 +9,9 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from common.data.augmentation import check_croppable, crop_flip
 from common.data.errors import DataError
 from common.data.examples import Bounds, ExampleSet
+from common.data.kinds import Augment
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Batch:
     Attributes
     ----------
     x : Tensor
-        Float32 ``[batch, channels, height, width]``, normalised and augmented.
+        What the model sees, float32 ``[batch, *shape]``, augmented.
     y : Tensor
-        Int64 ``[batch]``.
+        ``[batch]``: labels (int64) or numbers (float32).
     index : Tensor
         Int64 ``[batch]``: positions in the example set.
     """
@@ -73,15 +73,15 @@ class TrainBatches:
         Exactly this many batches, through as many permutations as it takes. 0: ``epochs``.
     generator : torch.Generator
         On the CPU. The permutations, and the seed of the augmentation, come from it.
-    augmentation : str
-        ``none`` or ``crop-flip``.
+    augment : callable, optional
+        Of the kind of data (``Kind.augmentation``).
 
     Raises
     ------
     DataError
-        No examples, or images too small for the augmentation.
+        No examples.
     ValueError
-        A number out of range, or an unknown augmentation.
+        A number out of range.
     """
 
     def __init__(
@@ -93,25 +93,21 @@ class TrainBatches:
         epochs: int,
         steps: int,
         generator: torch.Generator,
-        augmentation: str = "none",
+        augment: Augment | None = None,
     ) -> None:
         if batch_size < 1 or steps < 0 or (steps == 0 and epochs < 1):
             raise ValueError(
                 f"batch_size={batch_size}, epochs={epochs}, steps={steps}: needed are a batch_size "
                 "and epochs from 1 and steps from 0"
             )
-        if augmentation not in ("none", "crop-flip"):
-            raise ValueError(f"augmentation {augmentation!r}: allowed are 'none' and 'crop-flip'")
         if len(examples) == 0:
             raise DataError("there are no examples to train on: give this client some, or stop it")
-        if augmentation == "crop-flip":
-            check_croppable(*examples.take(torch.tensor([0])).shape[2:])
         self._examples = examples
         self._bounds = batch_bounds(len(examples), batch_size, drop_last=drop_last)
         self._epochs = epochs
         self._steps = steps
         self._generator = generator
-        self._augmentation = augmentation
+        self._augment = augment
         # Drawn with and without augmentation, so that both see the same permutations.
         seed = torch.randint(0, 2**63 - 1, (), generator=generator)
         self._augmentation_generator = torch.Generator().manual_seed(int(seed))
@@ -127,6 +123,6 @@ class TrainBatches:
         while True:
             order = torch.randperm(len(self._examples), generator=self._generator)
             for x, y, index in self._examples.batches(order, self._bounds):
-                if self._augmentation == "crop-flip":
-                    x = crop_flip(x, self._augmentation_generator)  # noqa: PLW2901
+                if self._augment is not None:
+                    x = self._augment(x, self._augmentation_generator)  # noqa: PLW2901
                 yield Batch(x, y, index)

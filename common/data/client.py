@@ -12,7 +12,6 @@ from torch import Tensor
 
 from common.config import DataSettings, Settings
 from common.data.arrays import Arrays
-from common.data.augmentation import check_croppable
 from common.data.errors import DataError
 from common.data.examples import ExampleSet, open_examples
 from common.data.memory import check_limit
@@ -26,6 +25,7 @@ from common.data.splits import (
     stratified_fraction,
     validation_split,
 )
+from common.data.targets import Numbers
 from common.node import Folders, Node
 from common.seeding import derive_seed, numpy_generator
 
@@ -40,7 +40,8 @@ class ClientData:
         Called once, when the examples are first asked for: a query needs only their labels, an
         evaluation not the training examples.
     label_counts : Tensor
-        Int64 ``[num_classes]`` on the CPU: examples of each label in ``train``.
+        Int64 ``[groups]`` on the CPU: examples of each label in ``train``, or their number where
+        the targets are no labels (``Targets.groups``).
     """
 
     open_train: Callable[[], ExampleSet]
@@ -69,14 +70,14 @@ def load_client_data(settings: Settings, node: Node) -> ClientData:
     Raises
     ------
     DataError
-        Missing or unusable data, images too small for the augmentation, no partition, or no
+        Missing or unusable data, or examples that can't be augmented; no partition, or no
         examples for this client.
     """
     data = settings.data
     # All that can be wrong is said when the client is asked who it is, not when it first trains.
     check_limit()
-    if data.augmentation == "crop-flip":
-        check_croppable(*data_spec(data).shape[1:])
+    spec = data_spec(data)
+    spec.kind.augmentation(data.augmentation)
     train = load_split(data, node.folders, "train")
     if train is None:
         raise DataError(f"source {data.source!r} has no training examples in {node.folders.data}")
@@ -85,8 +86,8 @@ def load_client_data(settings: Settings, node: Node) -> ClientData:
     if not len(held):
         raise DataError(_no_examples(data, node))
     kept, validation = _validation(train, held, settings, node)
-    spec = data_spec(data)
-    counts = np.bincount(train.arrays.y[kept], minlength=spec.num_classes)
+    groups = spec.targets.groups_of(train.arrays.y[kept])
+    counts = np.bincount(groups, minlength=spec.targets.groups)
     if data.client_test == "validation":
         tested = train.arrays, validation
     else:
@@ -131,7 +132,7 @@ def _validation(
 def _shares(train: PreparedSplit, settings: Settings, node: Node) -> tuple[list[Rows], int]:
     """Return the rows of all clients and which of them are this client's."""
     data = settings.data
-    labels = np.asarray(train.arrays.y)
+    labels = data_spec(data).targets.groups_of(train.arrays.y)
     number, total = node.partition_id, node.num_partitions
     if data.is_site_data and not node.has_partition:
         generator = numpy_generator(settings.seed, "fraction", node.name)
@@ -143,6 +144,11 @@ def _shares(train: PreparedSplit, settings: Settings, node: Node) -> tuple[list[
             "SuperNode takes them from --node-config 'partition-id=0 num-partitions=10' "
             "(partition-id from 0, below num-partitions). For a site's own data use "
             "data.source='folder' or 'npz', and neither of the two"
+        )
+    if isinstance(data_spec(data).targets, Numbers) and data.partition != "iid":
+        raise DataError(
+            f"data.partition={data.partition!r} shares examples by their class labels, and these "
+            "have none: set data.partition='iid'"
         )
     return load_partitions(train, data, total, settings.seed, node.folders), number
 

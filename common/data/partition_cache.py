@@ -12,6 +12,7 @@ from common.config import DataSettings
 from common.data.files import UnusableCacheError, read_or_make, write_whole
 from common.data.partition import partition_indices
 from common.data.prepared import PreparedSplit, digest
+from common.data.spec import data_spec
 from common.data.splits import Rows
 from common.data.versions import installed_version
 from common.node import Folders
@@ -44,10 +45,10 @@ def load_partitions(
         installed_version("numpy"),
     ]
     path = folders.prepared / f"{settings.source}-partition-{digest(facts)}.npz"
-    labels = train.arrays.y
+    labels = data_spec(settings).targets.groups_of(train.arrays.y)
 
     def make() -> None:
-        parts = partition_indices(np.asarray(labels), settings, num_partitions, seed)
+        parts = partition_indices(labels, settings, num_partitions, seed)
         sizes = np.array([len(part) for part in parts], dtype=np.int64)
         write_whole(path, lambda file: np.savez(file, rows=np.concatenate(parts), sizes=sizes))
 

@@ -75,7 +75,7 @@ def load_split(settings: DataSettings, folders: Folders, split: Split) -> Prepar
     if identity is None:
         return None
     spec = data_spec(settings)
-    fingerprint = digest([FORMAT, settings.source, split, spec.shape, spec.num_classes, identity])
+    fingerprint = digest([FORMAT, split, spec.facts(), identity])
     folder = folders.prepared / f"{settings.source}-{split}-{fingerprint}"
 
     def make() -> None:

@@ -1,37 +1,48 @@
-"""What a data set looks like to a model: shape, classes, normalisation."""
+"""What a data set looks like to a model: the kind of its examples, and what is to be predicted."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Any
 
 from common.config import DataSettings
+from common.data.kinds import KINDS, Image, Kind, Table
+from common.data.targets import ClassLabels, Numbers, Targets
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """Shape and normalisation of a data set.
-
-    Pixel values are first scaled to [0, 1], then normalised as ``(value - mean) / std``.
+    """A data set as a model sees it.
 
     Attributes
     ----------
     name : str
         The source, as in ``data.source``.
-    shape : tuple of int
-        Channels, height, width.
-    num_classes : int
-        Labels are 0 to ``num_classes - 1``.
-    mean, std : tuple of float
-        One per channel, of values in [0, 1].
+    kind : Kind
+    targets : Targets
     """
 
     name: str
-    shape: tuple[int, int, int]
-    num_classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    kind: Kind
+    targets: Targets
+
+    def facts(self) -> dict[str, object]:
+        """Return all of it in JSON: for ``model.json``, and for the key of the cache."""
+        labels = self.targets.count if isinstance(self.targets, ClassLabels) else 0
+        return {"name": self.name, **self.kind.facts(), "num-classes": labels}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> DataSpec:
+        """Return what :meth:`facts` were made of; of Moonflower 0.1 they are of images.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            They are none.
+        """
+        kind = KINDS[facts.get("kind", Image.name)](facts)
+        return cls(str(facts["name"]), kind, _targets(int(facts["num-classes"])))
 
 
 # Constants from where the comparisons come from: FedGen's published code for the MNISTs, MOON's
@@ -40,22 +51,26 @@ _BUILT_IN = {
     spec.name: spec
     for spec in (
         # Mean and standard deviation of all 1,797 images.
-        DataSpec("digits", (1, 8, 8), 10, (0.305,), (0.376,)),
-        DataSpec("mnist", (1, 28, 28), 10, (0.5,), (0.5,)),
-        DataSpec("fashion-mnist", (1, 28, 28), 10, (0.5,), (0.5,)),
+        DataSpec("digits", Image((1, 8, 8), (0.305,), (0.376,), white=16.0), ClassLabels(10)),
+        DataSpec("mnist", Image((1, 28, 28), (0.5,), (0.5,)), ClassLabels(10)),
+        DataSpec("fashion-mnist", Image((1, 28, 28), (0.5,), (0.5,)), ClassLabels(10)),
         DataSpec(
             "cifar10",
-            (3, 32, 32),
-            10,
-            (125.3 / 255, 123.0 / 255, 113.9 / 255),
-            (63.0 / 255, 62.1 / 255, 66.7 / 255),
+            Image(
+                (3, 32, 32),
+                (125.3 / 255, 123.0 / 255, 113.9 / 255),
+                (63.0 / 255, 62.1 / 255, 66.7 / 255),
+            ),
+            ClassLabels(10),
         ),
         DataSpec(
             "cifar100",
-            (3, 32, 32),
-            100,
-            (0.5070751592371323, 0.48654887331495095, 0.4409178433670343),
-            (0.2673342858792401, 0.2564384629170883, 0.27615047132568404),
+            Image(
+                (3, 32, 32),
+                (0.5070751592371323, 0.48654887331495095, 0.4409178433670343),
+                (0.2673342858792401, 0.2564384629170883, 0.27615047132568404),
+            ),
+            ClassLabels(100),
         ),
     )
 }
@@ -64,23 +79,18 @@ _BUILT_IN = {
 def data_spec(settings: DataSettings) -> DataSpec:
     """Return the spec of ``data.source``; no data are read.
 
-    A site's own data (``folder``, ``npz``) have the shape and classes of the settings, with mean
-    and standard deviation 0.5.
+    The user's own data (``folder``, ``npz``) are what the settings say; their images have mean and
+    standard deviation 0.5.
     """
     if not settings.is_site_data:
         return _BUILT_IN[settings.source]
+    targets = _targets(settings.num_classes)
+    if settings.kind == Table.name:
+        return DataSpec(settings.source, Table(settings.features), targets)
     channels, height, width = (int(size) for size in settings.image_shape.split("x"))
-    return DataSpec(
-        name=settings.source,
-        shape=(channels, height, width),
-        num_classes=settings.num_classes,
-        mean=(0.5,) * channels,
-        std=(0.5,) * channels,
-    )
+    half = (0.5,) * channels
+    return DataSpec(settings.source, Image((channels, height, width), half, half), targets)
 
 
-def white_level(name: str, dtype: np.dtype[np.generic]) -> float:
-    """Return the stored value that stands for 1: 255 of bytes, 16 of the digits, 1 of floats."""
-    if dtype != np.uint8:
-        return 1.0
-    return 16.0 if name == "digits" else 255.0
+def _targets(num_classes: int) -> Targets:
+    return ClassLabels(num_classes) if num_classes else Numbers()

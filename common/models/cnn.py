@@ -25,7 +25,7 @@ def fedgen_cnn(settings: ModelSettings, spec: DataSpec) -> SplitModel:
     SettingsError
         With batch norm, images of at most 4x4.
     """
-    channels, height, width = spec.shape
+    channels, height, width = spec.kind.shape
     height, width = strided(strided(height)), strided(strided(width))
     check_batch_norm(settings, spec, height, width)
     features = nn.Sequential(
@@ -53,7 +53,7 @@ def moon_cnn(settings: ModelSettings, spec: DataSpec) -> SplitModel:
     SettingsError
         Images smaller than 16x16.
     """
-    channels, height, width = spec.shape
+    channels, height, width = spec.kind.shape
     height, width = _twice_convolved_and_pooled(height), _twice_convolved_and_pooled(width)
     if min(height, width) < 1:
         raise refuse_shape(

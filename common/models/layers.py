@@ -41,8 +41,9 @@ def finish(features: nn.Module, width: int, settings: ModelSettings, spec: DataS
         parts["projection"] = nn.Sequential(
             nn.Linear(width, width), nn.ReLU(), nn.Linear(width, latent_dim)
         )
-    predictor = nn.Linear(latent_dim, spec.num_classes)
-    return SplitModel(nn.Sequential(parts), predictor, latent_dim, spec.num_classes)
+    outputs = spec.targets.outputs
+    predictor = nn.Linear(latent_dim, outputs)
+    return SplitModel(nn.Sequential(parts), predictor, latent_dim, outputs)
 
 
 def normalisation(kind: Literal["batch", "group"], channels: int) -> nn.Module:
@@ -59,8 +60,8 @@ def strided(size: int) -> int:
 
 
 def refuse_shape(settings: ModelSettings, spec: DataSpec, needs: str) -> SettingsError:
-    """Return the error for a model that can't take images of ``spec.shape``."""
-    channels, height, width = spec.shape
+    """Return the error for a model that can't take images of ``spec.kind.shape``."""
+    channels, height, width = spec.kind.shape
     return SettingsError(
         f"model.name = {settings.name!r} with model.norm = {settings.norm!r} can't take the "
         f"{channels}x{height}x{width} images (channels x height x width) of {spec.name!r}: "

@@ -1,4 +1,4 @@
-"""``mlp``: a small network without normalisation, for small images such as digits."""
+"""``mlp``: a small network without normalisation, for tables and small images such as digits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mlp(settings: ModelSettings, spec: DataSpec) -> SplitModel:
     """
     features = nn.Sequential(
         nn.Flatten(),
-        nn.Linear(math.prod(spec.shape), HIDDEN),
+        nn.Linear(math.prod(spec.kind.shape), HIDDEN),
         nn.ReLU(),
         nn.Linear(HIDDEN, HIDDEN),
         nn.ReLU(),

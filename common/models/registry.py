@@ -3,17 +3,17 @@
 To add a model, write a file here with a function ``(settings, spec) -> SplitModel`` (see
 ``mlp.py``; ``layers.finish`` adds projection head and predictor), add a line to ``MODELS`` and its
 name to ``ModelSettings.name``. Then every algorithm trains it and ``load_model`` rebuilds it. What
-a model can't take (image size, norm), the function refuses with :class:`SettingsError`. Heavy
+a model can't take (size, norm), the function refuses with :class:`SettingsError`. Heavy
 imports belong inside the function, since every train message starts a new process.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from torch import nn
 
-from common.config import ModelSettings
+from common.config import ModelSettings, SettingsError
 from common.models.cnn import fedgen_cnn, moon_cnn
 from common.models.mlp import mlp
 from common.models.resnet import resnet18, resnet50
@@ -28,15 +28,22 @@ class Builder(Protocol):
     """Builds an untrained model; weights come from torch's global generator."""
 
     def __call__(self, settings: ModelSettings, spec: DataSpec, /) -> SplitModel:
-        """Return a model for images of ``spec.shape`` and ``spec.num_classes`` classes."""
+        """Return a model for examples of ``spec.kind``, with ``spec.targets.outputs`` outputs."""
 
 
-MODELS: dict[str, Builder] = {
-    "mlp": mlp,
-    "fedgen-cnn": fedgen_cnn,
-    "moon-cnn": moon_cnn,
-    "resnet18": resnet18,
-    "resnet50": resnet50,
+class Entry(NamedTuple):
+    """A model and the kinds of data that it takes (``common.data.kinds.KINDS``)."""
+
+    build: Builder
+    kinds: tuple[str, ...] = ("image",)
+
+
+MODELS: dict[str, Entry] = {
+    "mlp": Entry(mlp, kinds=("image", "table")),
+    "fedgen-cnn": Entry(fedgen_cnn),
+    "moon-cnn": Entry(moon_cnn),
+    "resnet18": Entry(resnet18),
+    "resnet50": Entry(resnet50),
 }
 
 
@@ -47,16 +54,23 @@ def build_model(settings: ModelSettings, spec: DataSpec, seed: int) -> SplitMode
     ----------
     settings : ModelSettings
     spec : DataSpec
-        Shape (channels, height, width) and number of classes.
+        What its examples are and what is to be predicted of them.
     seed : int
 
     Raises
     ------
     SettingsError
-        The model can't take images of this shape; the message says what it needs.
+        The model can't take examples of this kind or shape; the message says what it needs.
     """
+    build, kinds = MODELS[settings.name]
+    if spec.kind.name not in kinds:
+        takers = sorted(name for name, entry in MODELS.items() if spec.kind.name in entry.kinds)
+        raise SettingsError(
+            f"model.name = {settings.name!r} takes data of kind {' or '.join(kinds)}, and those of "
+            f"{spec.name!r} are of kind {spec.kind.name}: use {' or '.join(takers)}"
+        )
     with seeded_initialisation(seed, "model"):
-        return MODELS[settings.name](settings, spec)
+        return build(settings, spec)
 
 
 def count_parameters(model: nn.Module) -> int:

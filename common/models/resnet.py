@@ -43,7 +43,7 @@ def _small_image_resnet(
     # Late: torchvision takes a second to import, and most models don't need it.
     from torchvision.models import resnet
 
-    channels, height, width = spec.shape
+    channels, height, width = spec.kind.shape
     for _ in range(3):
         height, width = strided(height), strided(width)
     check_batch_norm(settings, spec, height, width)

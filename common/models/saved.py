@@ -217,13 +217,7 @@ def _description(
         "format": FORMAT,
         "moonflower": _version(),
         "model": settings.model_dump(by_alias=True),
-        "data": {
-            "name": spec.name,
-            "shape": list(spec.shape),
-            "num-classes": spec.num_classes,
-            "mean": list(spec.mean),
-            "std": list(spec.std),
-        },
+        "data": spec.facts(),
         "weights": {"file": WEIGHTS, "sha256": digest},
         "facts": dict(facts),
     }
@@ -258,14 +252,7 @@ def _settings_and_spec(
 ) -> tuple[ModelSettings, DataSpec]:
     try:
         settings = ModelSettings.model_validate(description["model"])
-        data = description["data"]
-        spec = DataSpec(
-            name=data["name"],
-            shape=tuple(data["shape"]),
-            num_classes=data["num-classes"],
-            mean=tuple(data["mean"]),
-            std=tuple(data["std"]),
-        )
+        spec = DataSpec.of(description["data"])
     except ValidationError as error:
         problems = (f"{p['loc'][-1]} {p['input']!r}: {p['msg']}" for p in error.errors())
         raise SavedModelError(

@@ -13,9 +13,11 @@ from common.config import Settings
 from common.data import DataSpec, data_spec
 from common.tasks.base import Headline, Scores, Step, Sums, Task, add
 from common.tasks.classification import Classification
+from common.tasks.regression import Regression
 
 TASKS: dict[str, Callable[[DataSpec], Task]] = {
-    "classification": lambda spec: Classification(spec.num_classes),
+    "classification": lambda spec: Classification(spec.targets.outputs),
+    "regression": lambda spec: Regression(),
 }
 
 

@@ -145,7 +145,7 @@ def query(
     for label in came.unreadable:
         answers.unreadable[labels[label]] = error_text(replies.pop(label))
     for label, reply in replies.items():
-        _sort_in(answers, labels[label], reply, data_spec(settings.data).num_classes)
+        _sort_in(answers, labels[label], reply, data_spec(settings.data).targets.groups)
     for label in came.missing:
         answers.silent[labels[label]] = f"no answer to the query within {came.seconds:.0f} s"
         if label not in came.unanswered.values():

@@ -16,13 +16,15 @@ from client_app.training import train
 from common import records
 from common.config import ALGORITHMS, Settings
 from common.data import ClientData, DataSpec, ExampleSet, TrainBatches
+from common.data.kinds import Image
+from common.data.targets import ClassLabels
 from common.generator import build_generator, generator_to_bytes
 from common.models import MODELS, SplitModel, build_model
 from common.node import Folders, Node
 from common.tasks import build_task
 from tests.settings import make_settings
 
-SPEC = DataSpec("made up", (3, 16, 16), 4, (0.5,) * 3, (0.5,) * 3)
+SPEC = DataSpec("made up", Image((3, 16, 16), (0.5,) * 3, (0.5,) * 3), ClassLabels(4))
 SUMS = [*ALGORITHMS, "moon+fedgen", "fedprox+moon+fedgen"]
 PAIRS = [
     pytest.param(name, algorithm, marks=[pytest.mark.slow] if name == "resnet50" else [])

@@ -13,12 +13,14 @@ import logging
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from common.config import DataSettings
 from common.data.arrays import Arrays
 from common.data.errors import DataError
+from common.data.kinds import Image
 from common.data.sources.base import Identity, Split, identity_of
 from common.data.sources.image_files import counted_suffixes, is_image, list_files, read_image
 from common.data.sources.system_files import is_left_by_a_system
@@ -63,7 +65,7 @@ def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
         raise DataError(f"{folder / split} has disappeared; put it back and try again")
     files, others = _images(classes)
     _say_what_is_left_out(_root(folder, split), classes, others)
-    shape = data_spec(settings).shape
+    shape = cast(Image, data_spec(settings).kind).shape
     images = np.empty((len(files), *shape), dtype=np.uint8)
     for row, (path, _) in enumerate(files):
         images[row] = read_image(path, shape)

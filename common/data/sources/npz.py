@@ -1,9 +1,11 @@
 """A site's own examples as NumPy archives with arrays ``x`` and ``y``.
 
 ``train.npz`` (or else ``data.npz``) holds the training examples, ``test.npz`` an optional test set.
+For a table (``data.kind``), ``x`` is numbers, ``[n, features]``; for images:
 ``x`` is uint8 (0 to 255) or float in [0, 1], of shape ``[n, channels, height, width]``,
 ``[n, height, width, channels]`` or, with one channel, ``[n, height, width]``; the sizes must be
-those of ``data.image-shape``. ``y`` is whole numbers from 0, ``[n]`` or ``[n, 1]``.
+those of ``data.image-shape``. ``y`` is ``[n]`` or ``[n, 1]``: whole numbers from 0, or, where the
+task learns numbers, any.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from numpy.typing import NDArray
 from common.config import DataSettings
 from common.data.arrays import Arrays
 from common.data.errors import DataError
+from common.data.kinds import Image
 from common.data.sources.base import Identity, Split, identity_of
 from common.data.spec import data_spec
+from common.data.targets import Numbers
 
 _NAMES: dict[Split, tuple[str, ...]] = {"train": ("train.npz", "data.npz"), "test": ("test.npz",)}
 
@@ -56,15 +60,21 @@ def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
     try:
         # Opened here, since NumPy leaves the file open where it can't read the archive.
         with path.open("rb") as file:
-            images, labels = _read(np.load(file, allow_pickle=False), path)
+            x, y = _read(np.load(file, allow_pickle=False), path)
     except DataError:
         raise
     except Exception as error:  # zipfile, zlib and NumPy's parser each raise their own
         raise DataError(
             f"{path} can't be read as a NumPy archive: {error or type(error).__name__}. Write it "
-            "anew with np.savez(path, x=images, y=labels)"
+            "anew with np.savez(path, x=examples, y=labels)"
         ) from error
-    return Arrays(_images(images, data_spec(settings).shape, path), _labels(labels, path))
+    spec = data_spec(settings)
+    return Arrays(
+        _images(x, spec.kind.shape, path)
+        if isinstance(spec.kind, Image)
+        else _rows(x, spec.kind.shape, path),
+        _numbers(y, path) if isinstance(spec.targets, Numbers) else _labels(y, path),
+    )
 
 
 def _find(folder: Path, split: Split) -> Path | None:
@@ -74,7 +84,7 @@ def _find(folder: Path, split: Split) -> Path | None:
 def _read(archive: Any, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise DataError(
-            f"{path} holds a single array: write it with np.savez(path, x=images, y=labels)"
+            f"{path} holds a single array: write it with np.savez(path, x=examples, y=labels)"
         )
     if not {"x", "y"} <= set(archive.files):
         raise DataError(f"{path}: arrays 'x' and 'y' are needed, found {sorted(archive.files)}")
@@ -101,6 +111,26 @@ def _images(images: NDArray[Any], shape: tuple[int, int, int], path: Path) -> ND
         f"{channels}x{height}x{width}: allowed are [n, {channels}, {height}, {width}], "
         f"[n, {height}, {width}, {channels}] and, with one channel, [n, {height}, {width}]"
     )
+
+
+def _rows(rows: NDArray[Any], shape: tuple[int, ...], path: Path) -> NDArray[np.float32]:
+    if rows.dtype.kind not in "fiu" or rows.shape[1:] != shape:
+        raise DataError(
+            f"{path}: 'x' is {rows.dtype} {list(rows.shape)}, but data.features is {shape[0]}: "
+            f"numbers of shape [n, {shape[0]}] are needed"
+        )
+    return rows.astype(np.float32)
+
+
+def _numbers(numbers: NDArray[Any], path: Path) -> NDArray[np.float32]:
+    if numbers.ndim == 2 and numbers.shape[1] == 1:
+        numbers = numbers[:, 0]
+    if numbers.dtype.kind not in "fiu" or numbers.ndim != 1:
+        raise DataError(
+            f"{path}: 'y' must be numbers of shape [n] or [n, 1], found {numbers.dtype} "
+            f"{list(numbers.shape)}"
+        )
+    return numbers.astype(np.float32)
 
 
 def _labels(labels: NDArray[Any], path: Path) -> NDArray[np.int64]:

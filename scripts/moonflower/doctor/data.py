@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.config import DataSettings, Settings
 from common.data.prepared import decode_split
@@ -80,7 +82,8 @@ def _check_training(data: DataSettings, folders: Folders) -> Iterator[Finding]:
         yield failed("training examples", found, "add some, or don't start this node")
         return
     counts = _counts(train.y, data)
-    found = f"{len(train.y)} of {data.image_shape}, {_shown(counts)}"
+    shape = "x".join(str(size) for size in data_spec(data).kind.shape)
+    found = f"{len(train.y)} of {shape}, {_shown(counts)}"
     few = [str(label) for label, count in enumerate(counts) if 0 < count < FEW]
     if few:
         remedy = "check that these labels are meant; the server learns all counts"
@@ -91,13 +94,14 @@ def _check_training(data: DataSettings, folders: Folders) -> Iterator[Finding]:
         yield ok("training examples", found)
 
 
-def _counts(
-    labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]], data: DataSettings
-) -> list[int]:
-    return [int(n) for n in np.bincount(labels, minlength=data_spec(data).num_classes)]
+def _counts(y: NDArray[Any], data: DataSettings) -> list[int]:
+    targets = data_spec(data).targets
+    return [int(n) for n in np.bincount(targets.groups_of(y), minlength=targets.groups)]
 
 
 def _shown(counts: list[int]) -> str:
+    if len(counts) == 1:  # no labels
+        return "numbers to predict"
     held = [f"{label}: {count}" for label, count in enumerate(counts) if count]
     more = f", ... ({len(held)} labels)" if len(held) > 20 else ""
     return f"per label {', '.join(held[:20])}{more}; none of {counts.count(0)} labels"

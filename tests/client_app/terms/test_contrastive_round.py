@@ -13,9 +13,10 @@ import torch.nn.functional as F
 
 from client_app.terms import Instruction
 from client_app.terms.contrastive import Contrastive
-from common.data import ClientData, DataSpec, ExampleSet
+from common.data import ClientData, ExampleSet
 from common.data.arrays import Arrays
-from common.data.examples import StoredImages
+from common.data.examples import StoredExamples
+from common.data.kinds import Image
 from tests.client_app.terms.conftest import model_of, step_of
 
 Make = Callable[..., Instruction]
@@ -99,10 +100,10 @@ def test_a_set_that_is_not_resident_is_seen_once_a_round_in_the_same_batches(
         np.random.default_rng(0).integers(0, 256, (700, 1, 2, 2), dtype=np.uint8),
         np.zeros(700, dtype=np.int64),
     )
-    spec, rows = DataSpec("made up", (1, 2, 2), 3, (0.5,), (0.5,)), np.arange(700)
-    stored = StoredImages(arrays.x, rows, spec)
+    kind, rows = Image((1, 2, 2), (0.5,), (0.5,)), np.arange(700)
+    stored = StoredExamples(arrays.x, rows, kind)
     y = torch.from_numpy(arrays.y)
-    everything = stored.normalised(stored[torch.arange(700)])
+    everything = kind.prepare(stored[torch.arange(700)])
     penalties, batches = [], []
     for examples in (ExampleSet(everything, y), ExampleSet(stored, y)):
         now = instruction(2)

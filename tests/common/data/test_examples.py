@@ -7,8 +7,10 @@ import torch
 from common.data import DataError, DataSpec, ExampleSet
 from common.data.arrays import Arrays
 from common.data.examples import open_examples
+from common.data.kinds import Image
+from common.data.targets import ClassLabels
 
-SPEC = DataSpec("npz", (2, 3, 2), 4, mean=(0.5, 0.25), std=(0.5, 0.125))
+SPEC = DataSpec("npz", Image((2, 3, 2), (0.5, 0.25), (0.5, 0.125)), ClassLabels(4))
 CPU = torch.device("cpu")
 
 
@@ -31,7 +33,7 @@ def opened(
 def test_values_are_scaled_to_one_and_normalised_per_channel() -> None:
     images = np.zeros((2, 2, 1, 2), dtype=np.uint8)
     images[1] = [[[255, 51]], [[255, 51]]]
-    spec = DataSpec("mnist", (2, 1, 2), 2, mean=(0.5, 0.25), std=(0.5, 0.125))
+    spec = DataSpec("mnist", Image((2, 1, 2), (0.5, 0.25), (0.5, 0.125)), ClassLabels(2))
     examples = open_examples(Arrays(images, np.array([0, 1])), np.array([1, 0]), spec, CPU)
     # 255 -> 1, 51 -> 0.2; (1 - .5) / .5 = 1, (.2 - .5) / .5 = -.6, (1 - .25) / .125 = 6,
     # (.2 - .25) / .125 = -.4, (0 - .5) / .5 = -1, (0 - .25) / .125 = -2
@@ -42,7 +44,7 @@ def test_values_are_scaled_to_one_and_normalised_per_channel() -> None:
 
 
 def test_digits_are_scaled_by_16() -> None:
-    spec = DataSpec("digits", (1, 1, 1), 2, mean=(0.0,), std=(1.0,))
+    spec = DataSpec("digits", Image((1, 1, 1), (0.0,), (1.0,), white=16.0), ClassLabels(2))
     stored = Arrays(np.array([[[[4]]]], dtype=np.uint8), np.array([0]))
     assert open_examples(stored, np.array([0]), spec, CPU).x.item() == 0.25
 
@@ -107,5 +109,5 @@ def test_a_mapped_set_has_no_tensor_of_everything(monkeypatch: pytest.MonkeyPatc
 
 
 def test_images_and_labels_must_match() -> None:
-    with pytest.raises(DataError, match="3 images and 2 labels"):
+    with pytest.raises(DataError, match="3 examples and 2 labels"):
         ExampleSet(torch.zeros(3, 1, 1, 1), torch.zeros(2, dtype=torch.int64))

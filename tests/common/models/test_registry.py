@@ -13,6 +13,8 @@ from torch.nn import functional as F
 
 from common.config import ModelSettings, SettingsError
 from common.data import DataSpec
+from common.data.kinds import Image
+from common.data.targets import ClassLabels
 from common.models import MODELS, SplitModel, build_model, count_parameters
 from common.models.layers import normalisation
 from tests.settings import ROOT, make_settings
@@ -35,7 +37,8 @@ def model_settings(name: str, **changes: Any) -> ModelSettings:
 
 def spec_of(shape: tuple[int, int, int], num_classes: int = 10) -> DataSpec:
     channels = shape[0]
-    return DataSpec("test-images", shape, num_classes, (0.5,) * channels, (0.5,) * channels)
+    half = (0.5,) * channels
+    return DataSpec("test-images", Image(shape, half, half), ClassLabels(num_classes))
 
 
 def build(

@@ -17,11 +17,13 @@ from torch.nn import functional as F
 
 from common.config import ModelSettings
 from common.data import DataSpec
+from common.data.kinds import Image
+from common.data.targets import ClassLabels
 from common.models import SavedModelError, SplitModel, build_model, load_facts, load_model, saved
 from common.models.saved import save_model
 from tests.settings import make_settings
 
-SPEC = DataSpec("test-images", (1, 9, 9), 3, (0.1 + 0.2,), (1 / 3,))
+SPEC = DataSpec("test-images", Image((1, 9, 9), (0.1 + 0.2,), (1 / 3,)), ClassLabels(3))
 
 
 def settings_of(**changes: Any) -> ModelSettings:
@@ -30,7 +32,7 @@ def settings_of(**changes: Any) -> ModelSettings:
 
 
 def images(count: int = 8) -> Tensor:
-    return torch.randn(count, *SPEC.shape, generator=torch.Generator().manual_seed(7))
+    return torch.randn(count, *SPEC.kind.shape, generator=torch.Generator().manual_seed(7))
 
 
 def trained(settings: ModelSettings, seed: int = 0, steps: int = 3) -> SplitModel:
@@ -99,10 +101,12 @@ def test_the_json_says_what_was_saved(tmp_path: Path) -> None:
     assert description["model"]["batch-norm-buffers"] == "averaged"
     assert description["data"] == {
         "name": "test-images",
+        "kind": "image",
         "shape": [1, 9, 9],
-        "num-classes": 3,
         "mean": [0.1 + 0.2],
         "std": [1 / 3],
+        "white": 255.0,
+        "num-classes": 3,
     }
     assert load_facts(tmp_path / "best") == {"round": 12, "accuracy": 0.1 + 0.2}
 

@@ -98,8 +98,8 @@ def open_client(settings: Settings, examples: int, device: torch.device) -> Iter
         )
     spec = data_spec(settings.data)
     random = torch.Generator().manual_seed(0)
-    x = torch.randn(examples, *spec.shape, generator=random).to(device)
-    y = torch.randint(spec.num_classes, (examples,), generator=random).to(device)
+    x = torch.randn(examples, *spec.kind.shape, generator=random).to(device)
+    y = torch.randint(spec.targets.outputs, (examples,), generator=random).to(device)
     model, previous = (
         build_model(settings.model, spec, settings.seed + number).to(device) for number in (0, 1)
     )
@@ -152,7 +152,7 @@ def app_round(
 
 def app_batches(client: Client, examples: ExampleSet) -> TrainBatches:
     """Return the app's batches of this round."""
-    settings = client.settings.train
+    settings, data = client.settings.train, client.settings.data
     return TrainBatches(
         examples,
         batch_size=settings.batch_size,
@@ -160,7 +160,7 @@ def app_batches(client: Client, examples: ExampleSet) -> TrainBatches:
         epochs=settings.local_epochs,
         steps=settings.local_steps,
         generator=client.random("batches"),
-        augmentation=client.settings.data.augmentation,
+        augment=data_spec(data).kind.augmentation(data.augmentation),
     )
 
 

@@ -1,0 +1,188 @@
+"""What is learned from: `[data]`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from common.config.names import is_folder_name
+from common.config.table import Fraction, Positive, Table, Whole
+from common.config.task import GIVES
+
+SITE_SOURCES = ("folder", "npz")
+"""Sources whose examples are the user's own."""
+
+_IMAGE_SHAPE = r"^([1-9][0-9]{0,3}x[1-9][0-9]{0,3}x[1-9][0-9]{0,3})?$"
+
+
+class DataSettings(Table):
+    """``[data]``: which examples, and how simulated clients share them."""
+
+    source: Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "folder", "npz"] = (
+        Field(
+            description="Data set. `digits` is built in; `folder` and `npz` are your own, in each "
+            "node's data folder."
+        )
+    )
+    partition: Literal["iid", "dirichlet", "classes-per-client", "fedgen-official"] = Field(
+        description="How clients with a partition id (all of a simulation) share the training set, "
+        "built in or your own: evenly; by Dirichlet(alpha) per label with self-balancing (MOON, "
+        "section 4.1); a fixed number of labels per client; or as FedGen's published code does "
+        "(cap per label, then Dirichlet). A node without a partition id keeps all of its own data; "
+        "a run that sets this is refused there."
+    )
+    alpha: Positive = Field(
+        description="Dirichlet concentration: the smaller, the less alike the clients."
+    )
+    classes_per_client: Annotated[Whole, Field(ge=1)] = Field(
+        description="Labels that one client holds when partition is `classes-per-client`."
+    )
+    min_partition_size: Annotated[Whole, Field(ge=1)] = Field(
+        description="A Dirichlet split is drawn again until every client has this many examples."
+    )
+    fraction: Fraction = Field(
+        description="Part of the training set to use, the same part of every label. For "
+        "`fedgen-official` it is that code's sampling ratio."
+    )
+    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
+        description="Part of its examples that a client keeps for validation. With a site's own "
+        "data each example stays on its side when others come, and the part holds on average."
+    )
+    client_test: Literal["validation", "global", "official"] = Field(
+        description="Evaluation protocol of the clients: `validation`, each its own validation "
+        "split; `global`, the whole test set (FedGen paper); `official`, each its own share of the "
+        "test examples whose labels it holds, with its own BatchNorm statistics (FedGen's code)."
+    )
+    augmentation: Literal["none", "crop-flip"] = Field(
+        description="Training-time augmentation, on the device: reflection-padded random crop and "
+        "horizontal flip."
+    )
+    kind: Literal["image", "table"] = Field(
+        description="What one example of `npz` data is: an image, or a row of numbers (a table). "
+        "Other sources have images."
+    )
+    image_shape: Annotated[str, Field(pattern=_IMAGE_SHAPE)] = Field(
+        description="Channels x height x width of `folder` and `npz` images, as `1x28x28`. Empty: "
+        "what the built-in source has."
+    )
+    features: Annotated[Whole, Field(ge=0, le=65536)] = Field(
+        description="Columns of a table. Its numbers should be of the order of 1: nothing is "
+        "scaled. 0: the data are images."
+    )
+    num_classes: Annotated[Whole, Field(ge=0, le=65536)] = Field(
+        description="Classes of `folder` and `npz` data. 0: what the built-in source has, or the "
+        "task learns numbers."
+    )
+    class_names: str = Field(
+        description="Names of the class folders of `folder` data in the order of their class ids, "
+        "as `cat,dog`. Sites with other folders are left out; a missing one is a class without "
+        "images. Empty: each site's own folders, sorted, which then have to be the same everywhere."
+    )
+    download: bool = Field(description="Whether torchvision may download a missing data set.")
+
+    @property
+    def is_site_data(self) -> bool:
+        """Whether the examples are the user's own; a node without a partition holds all of its."""
+        return self.source in SITE_SOURCES
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names in ``class_names``, in their order; empty where none are given."""
+        return tuple(self.class_names.split(",")) if self.class_names else ()
+
+    # Validators of fields, not of the table: those would not run while a field is wrong, and all
+    # problems are to be said at once. A field that is wrong itself is not in info.data.
+    @field_validator("client_test")
+    @classmethod
+    def _something_to_evaluate_on(cls, value: str, info: ValidationInfo) -> str:
+        if value == "validation" and info.data.get("validation_fraction") == 0:
+            raise ValueError(
+                "'validation' needs data.validation-fraction above 0, or clients have nothing to "
+                "evaluate on"
+            )
+        return value
+
+    @field_validator("class_names")
+    @classmethod
+    def _one_name_for_each_class(cls, value: str, info: ValidationInfo) -> str:
+        names = value.split(",") if value else []
+        if names and info.data.get("source") not in ("folder", None):
+            raise ValueError("only source 'folder' has class names: leave data.class-names empty")
+        wanted = info.data.get("num_classes")
+        if names and wanted is not None and len(names) != wanted:
+            raise ValueError(f"{len(names)} names, but data.num-classes is {wanted}")
+        if len(set(names)) != len(names) or not all(is_folder_name(name) for name in names):
+            raise ValueError(
+                "names of folders separated by commas are needed, each once, without spaces around "
+                "them, as 'cat,dog'"
+            )
+        return value
+
+    @field_validator("image_shape", "features")
+    @classmethod
+    def _form_of_own_data(cls, value: str | int, info: ValidationInfo) -> str | int:
+        source, kind = info.data.get("source"), info.data.get("kind")
+        wanted = {"image_shape": "image", "features": "table"}[str(info.field_name)]
+        if source in SITE_SOURCES and kind == wanted and not value:
+            raise ValueError(
+                f"source {source!r} needs data.image-shape (as '1x28x28'), or of a table "
+                "data.features: the server builds the model without seeing data"
+            )
+        if source is not None and source not in SITE_SOURCES and value:
+            raise ValueError(f"source {source!r} has its own shape: leave it {type(value)()!r}")
+        if kind is not None and kind != wanted and value:
+            raise ValueError(f"data.kind is {kind!r}, not {wanted!r}: leave it {type(value)()!r}")
+        return value
+
+    @field_validator("kind")
+    @classmethod
+    def _kind_of_the_source(cls, value: str, info: ValidationInfo) -> str:
+        source = info.data.get("source")
+        if value != "image" and source not in ("npz", None):
+            raise ValueError(f"source {source!r} has images: set data.kind to 'image'")
+        return value
+
+    # What the task learns from comes as the context of validation: parse_settings.
+    @field_validator("source")
+    @classmethod
+    def _has_what_the_task_predicts(cls, value: str, info: ValidationInfo) -> str:
+        if value != "npz" and not _learns_class_labels(info):
+            raise ValueError(
+                "its targets are class labels, and the task learns numbers: use data.source='npz'"
+            )
+        return value
+
+    @field_validator("num_classes")
+    @classmethod
+    def _said_for_own_labels_only(cls, value: int, info: ValidationInfo) -> int:
+        source = info.data.get("source")
+        if source is None:
+            return value
+        if source not in SITE_SOURCES:
+            if value:
+                raise ValueError(f"source {source!r} has its own classes: leave it 0")
+        elif not _learns_class_labels(info):
+            if value:
+                raise ValueError("the task learns numbers, not classes: leave it 0")
+        elif value < 2:
+            raise ValueError(
+                f"source {source!r} needs the number of classes, at least 2: the server builds the "
+                "model without seeing data"
+            )
+        return value
+
+    @field_validator("client_test")
+    @classmethod
+    def _labels_to_share_by(cls, value: str, info: ValidationInfo) -> str:
+        if value == "official" and not _learns_class_labels(info):
+            raise ValueError(
+                "'official' shares the test set by class labels, and the task has none: use "
+                "'validation' or 'global'"
+            )
+        return value
+
+
+def _learns_class_labels(info: ValidationInfo) -> bool:
+    task = str((info.context or {}).get("task"))
+    return "class labels" in GIVES.get(task, ("class labels",))
