@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 import logging
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from common.config import check_name
 from common.errors import MoonflowerError
-from common.files import DamagedFileError, flush_folder, make_folder, remove_unfinished, set_aside
+from common.files import DamagedFileError, make_folder, remove_unfinished
 from common.logs import NAME
+from common.round_files import RoundFiles
 from common.storage import read_facts, read_tensors, write_tensors
 
 logger = logging.getLogger(NAME)
@@ -33,8 +34,7 @@ MINIMUM_KEPT = 2
 _ID = "experiment-id"
 """Under which fact of a file the experiment's id stands."""
 
-# As ClientState.path writes it: others, such as a copy that somebody made, are left alone.
-_FILE_NAME = re.compile(r"round-([0-9]{6}|[1-9][0-9]{6,})\.safetensors")
+_SUFFIX = ".safetensors"
 
 
 class StateError(MoonflowerError, RuntimeError):
@@ -70,9 +70,13 @@ class ClientState:
         checkpoints: int = MINIMUM_KEPT,
     ) -> None:
         self._id, self._checkpoints = experiment_id, checkpoints
-        self.folder = (
-            folder / check_name(experiment, "experiment") / check_name(client, "client name")
-        )
+        own = folder / check_name(experiment, "experiment") / check_name(client, "client name")
+        self._files = RoundFiles(own, _SUFFIX)
+
+    @property
+    def folder(self) -> Path:
+        """Where the files lie."""
+        return self._files.folder
 
     def keep(
         self, part: str, server_round: int, tensors: Mapping[str, Tensor], rounds: int = 1
@@ -131,12 +135,12 @@ class ClientState:
         """
         part = copy.copy(self)
         if name != LOCAL_MODEL:
-            part.folder = self.folder / check_name(name, "part")
+            part._files = RoundFiles(self.folder / check_name(name, "part"), _SUFFIX)
         return part
 
     def path(self, server_round: int) -> Path:
         """Return the file of a round; it need not exist."""
-        return self.folder / f"round-{server_round:06d}.safetensors"
+        return self._files.path(server_round)
 
     def save(self, server_round: int, tensors: Mapping[str, Tensor]) -> None:
         """Keep ``tensors`` as the result of ``server_round``, replacing those of an earlier try.
@@ -153,8 +157,9 @@ class ClientState:
         with _explained(self.path(server_round), "written"):
             facts = {"round": str(server_round), _ID: self._id}
             write_tensors(self.path(server_round), tensors, facts)
-            stale = [each for each in self._rounds() if each > server_round or self._is_alien(each)]
-            self._delete(stale)
+            self._files.delete(
+                each for each in self._files.rounds() if each > server_round or self._is_alien(each)
+            )
 
     def newest_before(
         self, server_round: int, count: int, like: Mapping[str, Tensor] | None = None
@@ -184,27 +189,8 @@ class ClientState:
         StateError
             A file can't be read for another reason than its content, or is of another model.
         """
-        found: list[dict[str, Tensor]] = []
         with _explained(self.folder, "read"):
-            for earlier in self._rounds():
-                if len(found) >= count:
-                    break
-                if earlier >= server_round:
-                    continue
-                try:
-                    tensors, facts = read_tensors(self.path(earlier))
-                except DamagedFileError as error:
-                    self._set_aside(earlier, error)
-                    continue
-                if facts.get(_ID, "") != self._id:
-                    logger.info(
-                        "%s is of an earlier experiment of this name and is not used",
-                        self.path(earlier),
-                    )
-                    continue
-                _check_fits(self.path(earlier), tensors, tensors if like is None else like)
-                found.append(tensors)
-        return found
+            return list(islice(self._of_this_experiment(server_round, like), count))
 
     def prune(self, keep: int) -> None:
         """Delete all but the newest ``keep`` files (at least 2 stay).
@@ -215,7 +201,7 @@ class ClientState:
             A file can't be deleted.
         """
         with _explained(self.folder, "pruned"):
-            self._delete(self._rounds()[max(keep, MINIMUM_KEPT) :])
+            self._files.prune(max(keep, MINIMUM_KEPT))
 
     @contextmanager
     def locked(self, timeout: float) -> Iterator[None]:
@@ -253,33 +239,22 @@ class ClientState:
         finally:
             lock.release()
 
-    def _rounds(self) -> list[int]:
-        """Return the rounds that have a file, newest first."""
-        if not self.folder.is_dir():
-            return []
-        matches = (_FILE_NAME.fullmatch(path.name) for path in self.folder.iterdir())
-        return sorted((int(match[1]) for match in matches if match), reverse=True)
+    def _of_this_experiment(
+        self, before: int, like: Mapping[str, Tensor] | None
+    ) -> Iterator[dict[str, Tensor]]:
+        for server_round, (tensors, facts) in self._files.whole(read_tensors, before):
+            path = self.path(server_round)
+            if facts.get(_ID, "") != self._id:
+                logger.info("%s is of an earlier experiment of this name and is not used", path)
+                continue
+            _check_fits(path, tensors, tensors if like is None else like)
+            yield tensors
 
     def _is_alien(self, server_round: int) -> bool:
         try:
             return read_facts(self.path(server_round)).get(_ID, "") != self._id
         except DamagedFileError:
             return False  # it is set aside when it is asked for
-
-    def _delete(self, rounds: list[int]) -> None:
-        for server_round in rounds:
-            self.path(server_round).unlink(missing_ok=True)
-        if rounds:
-            flush_folder(self.folder)
-
-    def _set_aside(self, server_round: int, error: DamagedFileError) -> None:
-        try:
-            aside = set_aside(self.path(server_round))
-        except OSError as failure:
-            # Reading goes on: a disk that has become read-only must not hide the other files.
-            logger.warning("%s. It could not be set aside (%s)", error, failure)
-        else:
-            logger.warning("%s. It was set aside as %s", error, aside.name)
 
 
 def _check_fits(path: Path, found: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:

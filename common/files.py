@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all, also when the power fails.
+"""Files and folders that appear whole or not at all, also when the power fails.
 
-A file is written under another name in the same folder, forced to disk, renamed, and then the
-folder is forced to disk. Nothing here needs torch: processes that stay for months read this.
+Each is written under another name beside its place, forced to disk, renamed, and then the folder
+above is forced to disk. Nothing here needs torch: processes that stay for months read this.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ def write_bytes(path: Path, blob: bytes) -> None:
         only the last step failed, the flush of the folder: then ``path`` is whole and new.
     """
     make_folder(path.parent)
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
+    unfinished = _unfinished(path)
     try:
         with unfinished.open("xb") as file:
             file.write(blob)
@@ -51,6 +53,75 @@ def write_bytes(path: Path, blob: bytes) -> None:
             unfinished.unlink()
         raise
     flush_folder(path.parent)
+
+
+def write_folder(folder: Path, blobs: Mapping[str, bytes]) -> None:
+    """Write files into ``folder``, all or none, replacing the folder that was there.
+
+    Should the process die between the two renames of a replacement, the old folder is still there
+    as :func:`previous_folder`, where the next call and :func:`recover_folder` find it.
+
+    Parameters
+    ----------
+    folder : Path
+        Missing folders above it are created.
+    blobs : Mapping[str, bytes]
+        By file name.
+
+    Raises
+    ------
+    OSError
+        The disk is full, read-only or failing. The folder that was there before is intact.
+    """
+    make_folder(folder.parent)
+    recover_folder(folder)
+    new = _unfinished(folder)
+    try:
+        for name, blob in blobs.items():
+            write_bytes(new / name, blob)
+        # os.rename rather than Path.rename: tests put a failing disk in its place.
+        if folder.exists():
+            os.rename(folder, previous_folder(folder))  # noqa: PTH104
+        os.rename(new, folder)  # noqa: PTH104
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        with suppress(OSError):
+            recover_folder(folder)
+        raise
+    flush_folder(folder.parent)
+    shutil.rmtree(previous_folder(folder), ignore_errors=True)
+
+
+def previous_folder(folder: Path) -> Path:
+    """Return where the old folder is while :func:`write_folder` replaces it."""
+    return folder.with_name(f"{folder.name}.previous")
+
+
+def recover_folder(folder: Path) -> None:
+    """Finish what a killed :func:`write_folder` left: one whole folder, or none, nothing beside.
+
+    Nobody else may be writing there.
+    """
+    previous = previous_folder(folder)
+    if previous.exists() and not folder.exists():
+        os.rename(previous, folder)  # noqa: PTH104
+        flush_folder(folder.parent)
+    shutil.rmtree(previous, ignore_errors=True)
+    for unfinished in folder.parent.glob(f".{folder.name}.*{UNFINISHED}"):
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a folder, durably; half of a folder is never to be seen under its name."""
+    if path.is_dir():
+        doomed = _unfinished(path)
+        path.rename(doomed)
+        flush_folder(path.parent)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(doomed)
+    elif path.exists():
+        path.unlink(missing_ok=True)
+        flush_folder(path.parent)
 
 
 def make_folder(folder: Path) -> None:
@@ -72,12 +143,15 @@ def flush_folder(folder: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Delete what a killed process left half-written in ``folder``.
+    """Delete what a killed process left half-written, or half-deleted, in ``folder``.
 
     Call it only where no other process writes into ``folder``.
     """
     for path in folder.glob(f".*{UNFINISHED}"):
-        path.unlink(missing_ok=True)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def set_aside(path: Path) -> Path:
@@ -96,7 +170,12 @@ def write_json(path: Path, value: object) -> None:
     NaN and Infinity are written as Python does (RFC 8259 knows none): a run that diverged must
     still be able to write its results.
     """
-    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+    write_bytes(path, json_bytes(value))
+
+
+def json_bytes(value: object) -> bytes:
+    """Return ``value`` as :func:`write_json` writes it."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def read_json(path: Path) -> Any:
@@ -146,3 +225,7 @@ def append_line(path: Path, text: str) -> None:
 def sha256(blob: bytes) -> str:
     """Return the SHA-256 of ``blob`` in hexadecimal."""
     return hashlib.sha256(blob).hexdigest()
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{UNFINISHED}")

@@ -1,7 +1,7 @@
 """Models: an encoder and a predictor each, by name (``registry.py``), and saved ones."""
 
 from common.models.registry import MODELS, Builder, build_model, count_parameters
-from common.models.saved import SavedModelError, load_facts, load_model, recover_model, save_model
+from common.models.saved import SavedModelError, load_facts, load_model, save_model
 from common.models.split import SplitModel, private_names, shared_parameters
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "load_facts",
     "load_model",
     "private_names",
-    "recover_model",
     "save_model",
     "shared_parameters",
 ]

@@ -6,8 +6,6 @@ The JSON says how to rebuild the model, so that nothing but the folder is needed
 from __future__ import annotations
 
 import logging
-import secrets
-import shutil
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,12 +21,11 @@ from common.data import DataSpec
 from common.errors import MoonflowerError
 from common.files import (
     DamagedFileError,
-    flush_folder,
-    make_folder,
+    json_bytes,
+    previous_folder,
     read_json,
     sha256,
-    write_bytes,
-    write_json,
+    write_folder,
 )
 from common.logs import NAME
 from common.models.registry import build_model
@@ -55,9 +52,8 @@ def save_model(
 ) -> None:
     """Write ``model`` to ``folder``, whole or not at all, replacing a model that is there.
 
-    Both files are written into a folder beside it, which then takes its name. Should the
-    process die between the two renames, the old model is still there as ``<folder>.previous``,
-    where :func:`load_model` and the next ``save_model`` find it.
+    As :func:`common.files.write_folder` does. A model whose replacement was cut short is found by
+    :func:`load_model` too.
 
     Parameters
     ----------
@@ -77,36 +73,9 @@ def save_model(
     OSError
         The disk is full, read-only or failing. A model that was there still can be loaded.
     """
-    make_folder(folder.parent)
-    recover_model(folder)
-    new = folder.with_name(f".{folder.name}.new-{secrets.token_hex(4)}")
-    try:
-        weights = pack_tensors(_trained_here(model, settings), {})
-        write_bytes(new / WEIGHTS, weights)
-        write_json(new / DESCRIPTION, _description(settings, spec, facts, sha256(weights)))
-        _replace(folder, new)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        with suppress(OSError):
-            recover_model(folder)
-        raise
-
-
-def recover_model(folder: Path) -> None:
-    """Finish what a killed :func:`save_model` left: one whole model, or none, nothing beside.
-
-    Parameters
-    ----------
-    folder : Path
-        As for :func:`save_model`; nobody else may be writing there.
-    """
-    previous = _previous(folder)
-    if previous.exists() and not folder.exists():
-        previous.rename(folder)
-        flush_folder(folder.parent)
-    shutil.rmtree(previous, ignore_errors=True)
-    for unfinished in folder.parent.glob(f".{folder.name}.new-*"):
-        shutil.rmtree(unfinished, ignore_errors=True)
+    weights = pack_tensors(_trained_here(model, settings), {})
+    description = _description(settings, spec, facts, sha256(weights))
+    write_folder(folder, {WEIGHTS: weights, DESCRIPTION: json_bytes(description)})
 
 
 def load_model(path: Path | str, *, allow_private_parts: bool = False) -> SplitModel:
@@ -186,24 +155,11 @@ def load_facts(path: Path | str) -> dict[str, Any]:
     return facts
 
 
-def _replace(folder: Path, new: Path) -> None:
-    previous = _previous(folder)
-    if folder.exists():
-        folder.rename(previous)
-    new.rename(folder)
-    flush_folder(folder.parent)
-    shutil.rmtree(previous, ignore_errors=True)
-
-
-def _previous(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.previous")
-
-
 def _find(path: Path | str) -> Path:
     folder = Path(path)
     if folder.name in (WEIGHTS, DESCRIPTION):
         folder = folder.parent
-    previous = _previous(folder)
+    previous = previous_folder(folder)
     if not folder.exists() and previous.exists():
         logger.warning("%s is missing: its replacement was cut short; %s is used", folder, previous)
         return previous

@@ -8,13 +8,7 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
-import re
-import secrets
-import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,31 +16,23 @@ from typing import Any
 from torch import Tensor
 
 from common.files import (
-    UNFINISHED,
     DamagedFileError,
-    flush_folder,
-    make_folder,
+    json_bytes,
     read_json,
-    set_aside,
+    remove,
+    remove_unfinished,
     sha256,
-    write_bytes,
-    write_json,
+    write_folder,
 )
-from common.logs import NAME
+from common.round_files import RoundFiles
 from common.storage import pack_tensors, unpack_tensors
 from server_app.errors import ResumeError
-
-log = logging.getLogger(NAME)
 
 FORMAT = 1
 DESCRIPTION = "checkpoint.json"
 MODEL = "model.safetensors"
 STRATEGY = "strategy.safetensors"
 HISTORY = "history.jsonl"
-
-# As save_checkpoint writes it: others, such as a copy that somebody made, are left alone.
-_ROUND = re.compile(r"round-([0-9]{6}|[1-9][0-9]{6,})")
-_ASIDE = re.compile(r"round-\d{6,}\.damaged-\d+")
 
 
 @dataclass(frozen=True)
@@ -120,33 +106,20 @@ def json_lines(lines: Sequence[Mapping[str, Any]]) -> bytes:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write ``checkpoint`` below ``folder``, whole or not at all.
 
-    All files are written into a folder beside it and forced to disk; then that takes its name.
-
     Raises
     ------
     OSError
         The disk is full, read-only or failing. Earlier checkpoints are intact.
     """
-    make_folder(folder)
-    target = folder / f"round-{checkpoint.server_round:06d}"
-    new = folder / f".{target.name}.{secrets.token_hex(4)}{UNFINISHED}"
     blobs = {
         MODEL: pack_tensors(checkpoint.arrays, {}),
         STRATEGY: pack_tensors(checkpoint.strategy, {}),
         HISTORY: json_lines(checkpoint.lines),
     }
-    try:
-        for name, blob in blobs.items():
-            write_bytes(new / name, blob)
-        write_json(new / DESCRIPTION, _describe(checkpoint, blobs))
-        if target.exists():  # left of a continuation that was given up
-            _remove(target)
-        # os.rename rather than Path.rename: tests put a failing disk in its place.
-        os.rename(new, target)  # noqa: PTH104
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        raise
-    flush_folder(folder)
+    blobs[DESCRIPTION] = json_bytes(_describe(checkpoint, blobs))
+    target = RoundFiles(folder).path(checkpoint.server_round)
+    remove(target)  # left of a continuation that was given up
+    write_folder(target, blobs)
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
@@ -162,23 +135,14 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     ResumeError
         The newest was written by a newer version.
     """
-    if not folder.is_dir():
-        return None
-    for unfinished in folder.glob(f".*{UNFINISHED}"):
-        shutil.rmtree(unfinished)
-    for server_round in _rounds(folder):
-        path = folder / f"round-{server_round:06d}"
-        try:
-            return _read(path, server_round)
-        except DamagedFileError as error:
-            aside = set_aside(path)
-            log.warning("%s. The checkpoint was set aside as %s", error, aside)
-    return None
+    remove_unfinished(folder)
+    whole = RoundFiles(folder).whole(_read)
+    return next((checkpoint for _, checkpoint in whole), None)
 
 
 def has_damaged(folder: Path) -> bool:
     """Return whether a damaged checkpoint was ever set aside here."""
-    return folder.is_dir() and any(_ASIDE.fullmatch(path.name) for path in folder.iterdir())
+    return RoundFiles(folder).has_damaged()
 
 
 def prune_checkpoints(folder: Path, keep: int) -> None:
@@ -189,23 +153,7 @@ def prune_checkpoints(folder: Path, keep: int) -> None:
     OSError
         One can't be deleted.
     """
-    for server_round in _rounds(folder)[keep:]:
-        _remove(folder / f"round-{server_round:06d}")
-
-
-def _rounds(folder: Path) -> list[int]:
-    """Return the rounds that have a checkpoint, newest first."""
-    matches = (_ROUND.fullmatch(path.name) for path in folder.iterdir())
-    return sorted((int(match[1]) for match in matches if match), reverse=True)
-
-
-def _remove(path: Path) -> None:
-    # Out of sight first: half a checkpoint must not look like a damaged one.
-    doomed = path.with_name(f".{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
-    path.rename(doomed)
-    flush_folder(path.parent)
-    with suppress(FileNotFoundError):
-        shutil.rmtree(doomed)
+    RoundFiles(folder).prune(keep)
 
 
 def _describe(checkpoint: Checkpoint, blobs: Mapping[str, bytes]) -> dict[str, Any]:
@@ -223,7 +171,7 @@ def _digest(facts: Mapping[str, Any]) -> str:
     return sha256(json.dumps(facts, sort_keys=True).encode())
 
 
-def _read(path: Path, server_round: int) -> Checkpoint:
+def _read(path: Path) -> Checkpoint:
     try:
         facts = read_json(path / DESCRIPTION)
         if not isinstance(facts, dict) or facts.pop("sha256", None) != _digest(facts):
@@ -233,7 +181,7 @@ def _read(path: Path, server_round: int) -> Checkpoint:
                 f"{path} has format {facts['format']}, this version of Moonflower reads up to "
                 f"{FORMAT}: install the version that wrote it"
             )
-        if facts["round"] != server_round:
+        if path != RoundFiles(path.parent).path(facts["round"]):
             raise DamagedFileError(f"{path} holds round {facts['round']}: it was renamed")
         blobs = {name: (path / name).read_bytes() for name in facts["files"]}
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -17,14 +17,20 @@ from common import records
 from common.config import Settings
 from common.data import DataSpec
 from common.errors import MoonflowerError
-from common.files import append_line, flush_folder, make_folder, remove_unfinished, write_bytes
+from common.files import (
+    append_line,
+    flush_folder,
+    make_folder,
+    recover_folder,
+    remove_unfinished,
+    write_bytes,
+)
 from common.logs import NAME
 from common.models import (
     SavedModelError,
     SplitModel,
     load_facts,
     load_model,
-    recover_model,
     save_model,
 )
 from common.tasks import build_task
@@ -83,7 +89,9 @@ def refuse_existing(folder: Path) -> None:
 
 
 class Tracker:
-    """Writes one experiment's folder; made once the run can begin.
+    """Writes one experiment's folder.
+
+    :meth:`begin` makes it: a run that can't begin leaves none.
 
     Attributes
     ----------
@@ -201,7 +209,7 @@ class Tracker:
         self.history = [outcome_of(line, self.headline) for line in self.lines]
         with _explained(self.folder):
             for name in (BEST, FINAL):
-                recover_model(self.folder / name)
+                recover_folder(self.folder / name)
             write_bytes(self.folder / METRICS_FILE, json_lines(self.lines))
             self._restore_best(checkpoint, model)
             prune_checkpoints(self._checkpoints, self._settings.server.keep_checkpoints)
@@ -212,7 +220,7 @@ class Tracker:
         """Save all that the round leaves: checkpoint, ``best/``, its line in ``metrics.jsonl``.
 
         The checkpoint comes first. It holds what the other two are made of, so that whenever the
-        server is killed, :meth:`resume` can finish them.
+        server is killed, :meth:`restore` can finish them.
 
         Parameters
         ----------

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from common import files
 from common.config import ModelSettings
 from common.data import DataSpec
 from common.data.kinds import Image
 from common.data.targets import ClassLabels
-from common.models import SavedModelError, SplitModel, build_model, load_facts, load_model, saved
+from common.models import SavedModelError, SplitModel, build_model, load_facts, load_model
 from common.models.saved import save_model
 from tests.settings import make_settings
 
@@ -140,18 +141,18 @@ class Killed(BaseException):
 
 
 def kill_at_rename(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    rename, calls = Path.rename, []
+    rename, calls = os.rename, []
 
-    def stop(self: Path, target: Path) -> Path:
-        calls.append(self)
+    def stop(source: Path, target: Path) -> None:
+        calls.append(source)
         if len(calls) == number:
             raise Killed
-        return rename(self, target)
+        rename(source, target)
 
-    monkeypatch.setattr(Path, "rename", stop)
+    monkeypatch.setattr(os, "rename", stop)
     # A killed process tidies nothing up.
     monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
-    monkeypatch.setattr(saved, "recover_model", lambda _: None)
+    monkeypatch.setattr(files, "recover_folder", lambda _: None)
 
 
 @pytest.mark.parametrize("number", [1, 2])
