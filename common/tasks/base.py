@@ -76,7 +76,8 @@ class Scores:
     Attributes
     ----------
     values : Mapping
-        By name, as they stand in ``metrics.jsonl``; None for a score that is not defined.
+        By name, the headline first, as they stand in ``metrics.jsonl``; None for a score that is
+        not defined.
     undefined : Mapping[str, str]
         Why, by the names of those that are None.
     """

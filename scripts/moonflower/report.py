@@ -15,13 +15,15 @@ LOG_FILE = "run.log"
 
 @dataclass(frozen=True)
 class Summary:
-    """The last evaluation of a run; accuracies are in [0, 1], ``None`` where not measured.
+    """The last evaluation of a run; ``None`` where not measured.
 
     Attributes
     ----------
     rounds : int
         Rounds of training that finished.
-    global_accuracy : float or None
+    score : str
+        Name of the score that the others are; empty where nothing was measured.
+    global_score : float or None
         Of the global model on the server's test set.
     mean, std, worst : float or None
         Over the clients that evaluated.
@@ -29,7 +31,8 @@ class Summary:
     """
 
     rounds: int
-    global_accuracy: float | None
+    score: str
+    global_score: float | None
     mean: float | None
     std: float | None
     worst: float | None
@@ -47,14 +50,17 @@ def summarise(metrics: Path) -> Summary:
     rounds = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     if not rounds:
         raise ValueError(f"{metrics} holds no round")
-    clients = _last(rounds, "clients")
+    clients, global_model = _last(rounds, "clients"), _last(rounds, "global")
     worst = clients.get("worst") or {}
+    # The headline is the first of a model's scores, and all that is said of the worst client.
+    name = next((key for key in (*global_model, *worst) if key != "name"), "")
     return Summary(
         rounds=int(rounds[-1]["round"]),
-        global_accuracy=_last(rounds, "global").get("accuracy"),
+        score=name,
+        global_score=global_model.get(name),
         mean=clients.get("mean"),
         std=clients.get("std"),
-        worst=worst.get("accuracy"),
+        worst=worst.get(name),
         worst_name=str(worst.get("name", "")),
     )
 
@@ -69,19 +75,20 @@ def table(algorithm: str, summary: Summary) -> Table:
     from rich.table import Table
 
     worst = _number(summary.worst)
-    rows = Table("Algorithm", "Rounds", "Global model", "Mean client", "Worst client")
+    columns = ("Algorithm", "Rounds", "Global model", "Mean client", "Worst client")
+    rows = Table(*columns, caption=summary.score or None)
     rows.add_row(
         algorithm,
         str(summary.rounds),
-        _number(summary.global_accuracy),
+        _number(summary.global_score),
         f"{_number(summary.mean)} ± {_number(summary.std)}" if summary.mean is not None else "-",
         f"{worst} ({summary.worst_name})" if summary.worst_name else worst,
     )
     return rows
 
 
-def _number(accuracy: float | None) -> str:
-    return "-" if accuracy is None else f"{accuracy:.3f}"
+def _number(score: float | None) -> str:
+    return "-" if score is None else f"{score:.3f}"
 
 
 def written(experiment: Path) -> list[Path]:

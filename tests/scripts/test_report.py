@@ -41,6 +41,18 @@ def test_the_newest_evaluation_is_reported(tmp_path: Path) -> None:
         assert part in text
 
 
+def test_any_task_s_headline_is_named_and_shown(tmp_path: Path) -> None:
+    worst = {"mean": 1.25, "std": 0.5, "worst": {"name": "site-b", "rmse": 2.5}}
+    global_model = {"rmse": 1.5, "mae": 0.75, "loss": 2.25}
+    text = text_of(
+        "moon", metrics_file(tmp_path, {"round": 1, "clients": worst, "global": global_model})
+    )
+    for part in ("rmse", "1.500", "1.250 ± 0.500", "2.500 (site-b)"):
+        assert part in text
+    only_clients = metrics_file(tmp_path, {"round": 1, "clients": worst, "global": None})
+    assert "2.500 (site-b)" in text_of("moon", only_clients)
+
+
 def test_what_was_not_measured_is_a_dash(tmp_path: Path) -> None:
     text = text_of("fedavg", metrics_file(tmp_path, {"round": 1, "clients": None, "global": None}))
     assert text.count(" - ") == 3

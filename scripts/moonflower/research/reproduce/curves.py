@@ -34,7 +34,8 @@ def draw(request: Request, records: Sequence[Record]) -> bytes:
         _panel(panel, request, mine)
         panel.set_title(column.label, parse_math=False)
         panel.set_xlabel("round")
-    panels[0].set_ylabel("accuracy (%)")
+    units = {score.unit for score in request.table.scores.values()}
+    panels[0].set_ylabel("score (%)" if units == {"%"} else "score")
     figure.suptitle(request.table.title, parse_math=False)
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=120)
@@ -47,7 +48,7 @@ def _panel(panel: Axes, request: Request, records: Sequence[Record]) -> None:
     has_paper = False
     for number, row in enumerate(request.table.rows):
         mine = [record for record in records if record.cell.row == row]
-        rounds, low, mean, high = band([curve(each.lines, each.cell.score) for each in mine])
+        rounds, low, mean, high = band([_points(each) for each in mine])
         if not rounds:
             continue
         colour = f"C{number}"
@@ -66,14 +67,19 @@ def _panel(panel: Axes, request: Request, records: Sequence[Record]) -> None:
             text.set_parse_math(False)  # a $ in a label is a $
 
 
+def _points(record: Record) -> list[tuple[int, float]]:
+    score = record.cell.score
+    return [(number, score.shown(value)) for number, value in curve(record.lines, score)]
+
+
 def band(
     curves: Sequence[Sequence[tuple[int, float]]],
 ) -> tuple[list[int], list[float], list[float], list[float]]:
-    """Return rounds, lowest, mean and highest accuracy in percent, over the runs that have it."""
+    """Return rounds, lowest, mean and highest value, over the runs that have it."""
     values: dict[int, list[float]] = defaultdict(list)
     for points in curves:
-        for server_round, accuracy in points:
-            values[server_round].append(100 * accuracy)
+        for server_round, value in points:
+            values[server_round].append(value)
     rounds = sorted(values)
     return (
         rounds,

@@ -32,7 +32,7 @@ def render(
     lines = [
         f"# {request.table.title}",
         "",
-        f"Accuracy in percent. Paper: {request.table.source}.",
+        f"{_units(request)}. Paper: {request.table.source}.",
         "",
         *_table(request, done),
         "",
@@ -59,6 +59,14 @@ def _table(request: Request, done: Sequence[Record]) -> Iterator[str]:
             text for column in columns for text in (_paper(row, column), _here(row, column, done))
         ]
         yield _line([row.label, *cells])
+
+
+def _units(request: Request) -> str:
+    scores = request.table.scores
+    plain = [name for name, score in scores.items() if not score.unit]
+    if not plain:
+        return "Scores in percent"
+    return f"Scores in percent, but {', '.join(plain)}" if len(plain) < len(scores) else "Scores"
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -99,13 +107,14 @@ def _runs(done: Sequence[Record]) -> Iterator[str]:
     for record in done:
         score, points = record.cell.score, curve(record.lines, record.cell.score)
         counts = score_of_run(record.lines, score)
-        best = max(points, key=lambda point: point[1], default=None)
+        pick = max if score.better == "more" else min
+        best = pick(points, key=lambda point: point[1], default=None)
         yield _line(
             [
                 record.cell.experiment,
-                NOTHING if counts is None else f"{100 * counts:.2f}",
-                f"{100 * points[-1][1]:.2f}" if points else NOTHING,
-                f"{100 * best[1]:.2f} ({best[0]})" if best else NOTHING,
+                NOTHING if counts is None else f"{score.shown(counts):.2f}",
+                f"{score.shown(points[-1][1]):.2f}" if points else NOTHING,
+                f"{score.shown(best[1]):.2f} ({best[0]})" if best else NOTHING,
                 str(record.rounds),
                 duration(record.seconds),
             ]

@@ -1,4 +1,4 @@
-"""From the lines of ``metrics.jsonl`` to mean ± std in percent: pure functions."""
+"""From the lines of ``metrics.jsonl`` to mean ± std: pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scripts.moonflower.research.reproduce.table_file import Score
 
 @dataclass(frozen=True)
 class MeanStd:
-    """A cell of the table, in percent.
+    """A cell of the table, in the unit of its score.
 
     Attributes
     ----------
@@ -32,14 +32,14 @@ class MeanStd:
 
 
 def curve(lines: Sequence[Line], score: Score) -> list[tuple[int, float]]:
-    """Return the score's number of every round that has one: (round, accuracy in [0, 1])."""
+    """Return the score's number of every round that has one: (round, value)."""
     table, key = score.number.split(".")
     found = [(int(line["round"]), (line[table] or {}).get(key)) for line in lines]
     return [(server_round, float(value)) for server_round, value in found if value is not None]
 
 
 def score_of_run(lines: Sequence[Line], score: Score) -> float | None:
-    """Return a run's number in [0, 1]: its last one, or the mean of its best.
+    """Return a run's number: its last one, or the mean of its best.
 
     None where it was never measured.
     """
@@ -48,25 +48,26 @@ def score_of_run(lines: Sequence[Line], score: Score) -> float | None:
         return None
     if score.best == 0:
         return values[-1]
-    best = sorted(values)[-score.best :]
+    best = sorted(values, reverse=score.better == "more")[: score.best]
     return math.fsum(best) / len(best)
 
 
 def values_of_run(lines: Sequence[Line], score: Score) -> list[float]:
-    """Return what a run adds to mean and std: its score, or its clients' last accuracies."""
+    """Return what a run adds to mean and std: its score, or its clients' last scores."""
     if score.over == "clients":
         measured = [line["clients"]["per-client"] for line in lines if line["clients"]]
-        return [float(value) for value in measured[-1].values()] if measured else []
+        last = measured[-1].values() if measured else ()
+        return [float(value) for value in last if value is not None]
     value = score_of_run(lines, score)
     return [] if value is None else [value]
 
 
 def mean_std(runs: Sequence[Sequence[Line]], score: Score) -> MeanStd | None:
-    """Return mean and standard deviation over the values of ``runs``, in percent.
+    """Return mean and standard deviation over the values of ``runs``, in the score's unit.
 
     None where no run has a value.
     """
-    values = [100 * value for lines in runs for value in values_of_run(lines, score)]
+    values = [score.shown(value) for lines in runs for value in values_of_run(lines, score)]
     if not values:
         return None
     mean = math.fsum(values) / len(values)
@@ -78,14 +79,16 @@ def mean_std(runs: Sequence[Sequence[Line]], score: Score) -> MeanStd | None:
 
 def describe(score: Score) -> str:
     """Say in a sentence which number of a run counts."""
-    numbers = {
-        "clients.weighted": "all right answers of the clients by all their test examples",
-        "clients.mean": "the mean of the clients' accuracies",
-        "global.accuracy": "the global model's accuracy on the whole test set",
-    }
+    table, name = score.number.split(".")
+    if table == "global":
+        number = f"the global model's {name} on the whole test set"
+    elif name == "weighted":
+        number = "the score of all test examples of the clients together"
+    else:
+        number = "the mean of the clients' scores"
     rounds = "of the last round" if score.best == 0 else f"mean of the {score.best} best rounds"
     over = "runs (seeds)" if score.over == "seeds" else "all clients of all runs"
     return (
-        f"protocol `{score.protocol}`, {numbers[score.number]}, {rounds}; "
+        f"protocol `{score.protocol}`, {number}, {rounds}; "
         f"± is the sample standard deviation over {over} ({score.why})"
     )

@@ -32,21 +32,32 @@ class Score(_Part):
     protocol : str
         ``data.client-test`` of the runs that it is for: ``official`` or ``global``.
     number : str
-        Where it stands in a line of ``metrics.jsonl``; an accuracy in [0, 1].
+        Where it stands in a line of ``metrics.jsonl``: ``clients.mean`` or ``clients.weighted``, of
+        the task's headline score, or ``global.`` with the name of any score.
+    unit : str
+        ``%`` for a score in [0, 1] that is shown in percent; empty for one shown as it is.
+    better : str
+        ``more`` or ``less``.
     best : int
         The mean of so many best rounds; 0: the last round that was evaluated.
     over : str
-        What the standard deviation is over. ``clients``: each client's accuracy of each run counts
-        as a value of its own.
+        What the standard deviation is over. ``clients``: each client's score of each run counts as
+        a value of its own.
     why : str
         Where that rule is from.
     """
 
     protocol: Literal["official", "global", "validation"]
-    number: Literal["clients.weighted", "clients.mean", "global.accuracy"]
+    number: str = Field(pattern=r"^(clients\.(weighted|mean)|global\.[a-z0-9-]+)$")
+    unit: Literal["%", ""] = "%"
+    better: Literal["more", "less"] = "more"
     best: int = Field(ge=0)
     over: Literal["seeds", "clients"] = "seeds"
     why: str
+
+    def shown(self, value: float) -> float:
+        """Return the value in its unit."""
+        return 100 * value if self.unit else value
 
 
 class Column(_Part):
@@ -74,7 +85,8 @@ class Row(_Part):
     score : str
         A key of the table's scores.
     paper : dict[str, list[float]]
-        The paper's mean and, if it gives one, standard deviation in percent, by column.
+        The paper's mean and, if it gives one, standard deviation in the unit of its
+        score, by column.
     """
 
     name: str = _Name

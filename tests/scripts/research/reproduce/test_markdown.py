@@ -65,7 +65,7 @@ def test_signs_of_markdown_and_of_mathematics_are_text(tmp_path: Path) -> None:
 
 
 def test_curves_are_means_with_a_band_from_lowest_to_highest() -> None:
-    rounds, low, mean, high = band([[(1, 0.25), (2, 0.5)], [(1, 0.75)]])
+    rounds, low, mean, high = band([[(1, 25.0), (2, 50.0)], [(1, 75.0)]])
     assert (rounds, low, mean, high) == ([1, 2], [25, 50], [50, 50], [75, 50])
 
 

@@ -69,3 +69,17 @@ def test_the_rule_is_said_with_its_protocol_and_reason() -> None:
         assert part in text
     assert "last round" in describe(LAST)
     assert "all clients of all runs" in describe(CLIENTS)
+
+
+def test_of_an_error_the_smallest_rounds_are_the_best_and_nothing_is_percent() -> None:
+    rmse = BEST.model_copy(update={"number": "global.rmse", "unit": "", "better": "less"})
+    lines = [{**line(n, 0.0), "global": {"rmse": value}} for n, value in enumerate((4.0, 1.0, 2.0))]
+    assert score_of_run(lines, rmse) == 1.5  # (1 + 2) / 2
+    assert str(mean_std([lines], rmse)) == "1.50"
+    assert "the global model's rmse on the whole test set" in describe(rmse)
+
+
+def test_a_client_whose_score_is_not_defined_adds_no_value() -> None:
+    lines = [line(1, 0.5)]
+    lines[0]["clients"]["per-client"] = {"a": None, "b": 0.25}
+    assert str(mean_std([lines], CLIENTS)) == "25.00"
