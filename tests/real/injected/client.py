@@ -49,8 +49,13 @@ def _patch_training(reached: Callable[[str], str]) -> None:
                 reached("training")
             yield batch
 
-    def train(model: Any, batches: Iterable[Any], *rest: Any) -> dict[str, float]:
-        return honest(model, second_batch_reaches(batches), *rest)
+    def train(*arguments: Any) -> dict[str, float]:
+        return honest(
+            *(
+                second_batch_reaches(each) if isinstance(each, product.TrainBatches) else each
+                for each in arguments
+            )
+        )
 
     product.train = train
 

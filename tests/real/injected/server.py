@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from flwr.serverapp import Grid, ServerApp
 import server_app.app as product
 from common import records
 from common.node import Folders
+from server_app.exchange import exchange
+from server_app.exchange.postbox import Letter
 from server_app.strategies.fedgen import wrapper as fedgen
 
 from .points import SERVER, reach
@@ -34,6 +36,7 @@ def _reached(point: str) -> None:
 def main(grid: Grid, context: Context) -> None:
     """Run the real ServerApp with faults around it."""
     _patch_grid(grid)
+    _patch_exchange()
     _patch_strategy()
     _patch_generator()
     _patch_checkpoint()
@@ -41,7 +44,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _patch_grid(grid: Grid) -> None:
-    push, pull = grid.push_messages, grid.pull_messages
+    push = grid.push_messages
 
     def push_messages(messages: Iterable[Message]) -> Iterable[str]:
         messages = list(messages)
@@ -52,13 +55,20 @@ def _patch_grid(grid: Grid) -> None:
             _reached("sending")
         return push(messages)
 
-    def pull_messages(message_ids: Iterable[str]) -> Iterable[Message]:
-        replies = list(pull(message_ids))
-        if any(m.metadata.message_type == records.TRAIN for m in replies):
-            _reached("waiting")  # with the first reply at hand
-        return replies
+    grid.push_messages = push_messages
 
-    grid.push_messages, grid.pull_messages = push_messages, pull_messages
+
+def _patch_exchange() -> None:
+    honest = exchange.letters
+
+    def letters(*arguments: Any) -> Iterator[Letter]:
+        for letter in honest(*arguments):
+            reply = letter.message
+            if reply and reply.has_content() and records.ARRAYS in reply.content:
+                _reached("waiting")  # with the first reply at hand
+            yield letter
+
+    exchange.letters = letters
 
 
 def _patch_strategy() -> None:
