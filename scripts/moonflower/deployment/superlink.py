@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -178,22 +179,36 @@ def run_superlink(
             "MOONFLOWER_DATABASE to a file in a folder of the user that runs the SuperLink"
         ) from None
 
-    def before() -> Ending | None:
-        if settings.connection.answers():
-            return Ending(
-                Verdict.RESTART, f"another SuperLink answers on 127.0.0.1:{settings.port}"
-            )
-        return None
-
     return Supervisor(
         settings.command,
         flwr.environment(settings.env, settings.home),
         judge,
         say,
-        before=before,
+        before=lambda: why_not_now(settings),
         after=lambda ended: _accompany(settings, ended, say),
         patience=patience or Patience(),
     ).run()
+
+
+def why_not_now(settings: ServerSettings) -> Ending | None:
+    """Return who is in the place of the SuperLink that is to be started; None: nobody."""
+    if settings.connection.answers():
+        return Ending(
+            Verdict.RESTART,
+            f"another SuperLink of this federation answers on 127.0.0.1:{settings.port}",
+        )
+    try:
+        # Of a port that is taken, Flower's process says no more than "exit code 1".
+        family = socket.AF_INET6 if ":" in settings.address else socket.AF_INET
+        socket.create_server((settings.address, settings.port), family=family).close()
+    except OSError as error:
+        return Ending(
+            Verdict.RESTART,
+            f"port {settings.port} on {settings.address} can't be used ({error.strerror}): "
+            "moonflower doctor server says who has it, another federation's SuperLink perhaps. "
+            "moonflower provision --superlink-port changes it",
+        )
+    return None
 
 
 def judge(code: int, printed: str) -> Ending:

@@ -22,7 +22,9 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from typer.testing import CliRunner
 
+from scripts.moonflower.commands import app
 from scripts.moonflower.deployment.authority import new_node_key
 from scripts.moonflower.deployment.fence import find_nginx
 from scripts.moonflower.deployment.fence_keys import (
@@ -31,6 +33,9 @@ from scripts.moonflower.deployment.fence_keys import (
     reload_fence,
     renew_known_keys,
 )
+from scripts.moonflower.doctor.bundle import Bundle
+from scripts.moonflower.doctor.findings import Finding
+from scripts.moonflower.doctor.ports import check_ports
 from tests.real.processes import SLOW, free_port, wait_until
 from tests.scripts.provision.conftest import Provision
 
@@ -285,6 +290,21 @@ def test_a_running_fence_is_told_of_new_and_replaced_keys(door: Door, provision:
     assert reload_fence(door.run)
     wait_until(lambda: door.ask(path, old) == 401, "the old key is refused", SLOW)
     assert [door.ask(path, key) for key in new] == [200, 200]
+
+
+def test_the_doctor_tells_this_federations_fence_from_anothers(door: Door, tmp_path: Path) -> None:
+    arguments = ["--server", "localhost", "--port", str(door.port)]
+    other = tmp_path / "other"
+    made = CliRunner().invoke(app, ["provision", "--output", str(other), *arguments])
+    assert made.exit_code == 0, made.output
+
+    def found(federation: Path) -> Finding:
+        bundle = Bundle.open(federation / "server", "server")
+        return next(each for each in check_ports(bundle) if each.check == "port of the fence")
+
+    assert found(door.federation).status == "ok"
+    assert found(other).status == "failed"
+    assert found(other).found.endswith(f"started with the bundle {door.federation / 'server'}")
 
 
 def test_there_may_be_no_fence_to_tell(tmp_path: Path) -> None:

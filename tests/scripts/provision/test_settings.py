@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from scripts.moonflower.deployment.environment_file import read_environment
 from scripts.moonflower.deployment.errors import DeploymentError
-from scripts.moonflower.deployment.superlink import ServerSettings, run_superlink
+from scripts.moonflower.deployment.superlink import ServerSettings, run_superlink, why_not_now
 from scripts.moonflower.deployment.supernode import NodeSettings
+from scripts.moonflower.deployment.supervision import Verdict
 
 EMPTY: dict[str, str] = {}
 
@@ -116,3 +118,15 @@ def test_a_line_that_not_everybody_reads_alike_is_refused(
     file.write_text(f"# remark\n\nGOOD=a=b c\n{line}\n")
     with pytest.raises(DeploymentError, match=f"line 4.*{words}"):
         read_environment(file)
+
+
+def test_a_superlink_whose_port_is_taken_says_so_and_tries_again(made: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = ServerSettings.read(made / "server", {"MOONFLOWER_SUPERLINK_PORT": str(port)})
+        found = why_not_now(settings)
+    assert found
+    assert found.verdict is Verdict.RESTART
+    assert f"port {port} on 127.0.0.1 can't be used" in found.reason
+    assert "moonflower doctor server" in found.reason
+    assert why_not_now(settings) is None
