@@ -147,9 +147,17 @@ def expired(deployment: Deployment) -> tuple[bytes, bytes]:
     return private_pem(key), certificate_pem(certificate)
 
 
-def test_an_expired_certificate(deployment: Deployment, expired: tuple[bytes, bytes]) -> None:
+def test_an_expired_certificate_is_named_and_tried_again(
+    deployment: Deployment, expired: tuple[bytes, bytes]
+) -> None:
     bundle = _copy(deployment, "expired")
     with deployment.second_fence("expired", pair=expired) as port:
-        code, words = _end(deployment, bundle, "--superlink", f"localhost:{port}")
-    assert code == BAD_CONFIGURATION
-    assert f"the certificate of localhost:{port} has expired" in words
+        group = _start(deployment, bundle, "--superlink", f"localhost:{port}")
+        try:
+            # A new one on the server's side mends it, without anybody coming here.
+            deployment.wait_for(group, "trying again")
+            assert f"the certificate of localhost:{port} has expired" in group.printed()
+            assert "moonflower provision --rotate server" in group.printed()
+            assert group.alive
+        finally:
+            group.kill()
