@@ -12,6 +12,7 @@ replies: a run in which a reply is refused is one in which the client was not as
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -21,7 +22,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from torch import Tensor
 
 from common import records
+from common.logs import NAME
 from server_app.strategies.wrapper import Clients
+
+log = logging.getLogger(NAME)
 
 _SUM, _CLIENT = "sum.", "client."  # beginnings of names in the saved state
 
@@ -97,7 +101,19 @@ class MirroredSum:
         return [Weighted(name, self._weight(name, reply), reply) for name, reply in names]
 
     def add(self, server_round: int, each: Weighted, change: Mapping[str, Tensor]) -> None:
-        """Note that a client has changed its own by ``change``, in a round that counts."""
+        """Note that a client has changed its own by ``change``, in a round that counts.
+
+        A change that is not finite (the model may be, and its change over a small learning rate
+        not) is left out, and the client told so as after a refused reply.
+        """
+        if not all(bool(tensor.isfinite().all()) for tensor in change.values()):
+            log.warning(
+                "round %d: the correction of %s follows from its reply as infinity and is left "
+                "out; bound what a client may send with server.max-update-norm",
+                server_round,
+                each.client,
+            )
+            return
         self._known[each.client] = (server_round, each.weight)
         for name, tensor in change.items():
             self._sum[name] = self._sum.get(name, 0) + each.weight * tensor

@@ -38,6 +38,8 @@ RUNS = {
     "fedgen": {"algorithm": "fedgen", "server.aggregator": "fedyogi"},
     "moon+fedgen": {"algorithm": "moon+fedgen", "server.aggregator": "fedavgm"},
     "int8": {"algorithm": "moon", "wire.dtype": "int8"},
+    "scaffold": {"algorithm": "scaffold", "train.momentum": 0.0},
+    "feddyn": {"algorithm": "feddyn"},
     "local-buffers": {"algorithm": "fedgen", "model.batch-norm-buffers": "local"},
 }
 

@@ -82,6 +82,20 @@ def test_every_instruction_says_which_round_of_its_client_counted_last(reply: Re
     assert len({id(m.content[records.ARRAYS]) for m in sent}) == 1, "the model stays shared"
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_a_change_that_is_not_finite_does_not_count(
+    reply: Reply, value: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = MirroredSum(Clients(a=1, b=1), uniform=True)
+    add(own, 1, 6.0, reply(1, STATE, 1))
+    add(own, 2, value, reply(1, STATE, 1))
+    assert mean(own) == 3.0
+    message = Message(RecordDict(), dst_node_id=1, message_type=records.TRAIN)
+    (sent,) = own.addressed([message])
+    assert sent.content.config_records[records.COUNTED][records.ROUND] == 1
+    assert "the correction of a follows from its reply as infinity" in caplog.text
+
+
 def test_saved_and_loaded_it_goes_on_with_the_same_numbers(reply: Reply) -> None:
     clients = Clients(a=3, b=4)
     one, other = (MirroredSum(clients, uniform=False) for _ in range(2))
