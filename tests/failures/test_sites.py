@@ -63,7 +63,7 @@ def test_two_sites_train_on_their_own_data_without_the_one_whose_labels_don_t_fi
 
 
 @pytest.mark.long
-def test_a_site_that_failed_over_a_name_in_latin_1_serves_the_next_run_and_may_grow_in_it(
+def test_a_site_that_failed_over_a_name_in_latin_1_serves_the_next_runs_and_may_grow_in_one(
     make_federation: Callable[..., Loopback], tmp_path: Path
 ) -> None:
     sites = {name: write_images(tmp_path / name, range(10)) for name in ("a", "b", "c")}
@@ -95,7 +95,12 @@ def test_a_site_that_failed_over_a_name_in_latin_1_serves_the_next_run_and_may_g
     assert lines[0]["participants"] == lines[-1]["participants"] == ["a", "b", "c"], second.log
     assert sum("c" in line["refused"] for line in lines) == 1
     assert lines[-1]["train"]["num-examples"] > lines[0]["train"]["num-examples"]
-    assert federation.statuses() == ["finished:completed"] * 2
+    # A run of nodes without a partition that asks for one is told so.
+    settings |= {"data.partition": "iid", "experiment": "third"}
+    third = federation.submit(app, settings)
+    third.wait()
+    assert "data.partition can't apply: no client has a partition" in third.log
+    assert federation.statuses() == ["finished:failed", *["finished:completed"] * 2]
 
 
 def alone(settings: dict[str, object], sites: dict[str, Path]) -> dict[str, object]:
