@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Mapping
 
 from flwr.serverapp import Grid
@@ -79,7 +78,7 @@ def gather(grid: Grid, settings: Settings, clock: Clock) -> Roster:
     _check(answers, settings)
     _check_partition_settings(answers.clients, grid.run.override_config)
     _warn_of_class_0(answers.clients)
-    left_out = answers.errors.keys() | (answers.silent.keys() - answers.gone)
+    left_out = {*answers.errors, *answers.misnamed} | (answers.silent.keys() - answers.gone)
     return Roster(answers.clients, left_out, answers.unreadable, reminders)
 
 
@@ -143,7 +142,7 @@ def _too_few(found: int, settings: Settings) -> str:
 def _check(answers: Answers, settings: Settings) -> None:
     unusable = _unusable(answers)
     heard = len(unusable) + len(answers.clients)
-    asked = heard + len(answers.silent) + len(answers.unreadable)
+    asked = heard + len(answers.silent) + len(answers.unreadable) + len(answers.misnamed)
     listed = f"{len(unusable)} of {asked} clients can't take part:\n{explain(unusable)}"
     if not _may_go_on(answers, settings):
         raise StartError(listed)
@@ -177,11 +176,14 @@ def _may_go_on(answers: Answers, settings: Settings) -> bool:
 
 def _check_names(clients: list[Client]) -> None:
     """Refuse two clients of one name: they would share an identity and a folder."""
-    twice = {n: k for n, k in Counter(c.name for c in clients).items() if k > 1}
+    nodes: dict[str, list[str]] = {}
+    for client in clients:
+        nodes.setdefault(client.name, []).append(str(client.node_id))
+    twice = {name: numbers for name, numbers in nodes.items() if len(numbers) > 1}
     if twice:
-        listed = ", ".join(f"{name!r} ({count} nodes)" for name, count in twice.items())
+        listed = "; ".join(f"{name!r}: nodes {', '.join(n)}" for name, n in twice.items())
         raise StartError(
-            f"several nodes have one client name: {listed}. A name is a client's identity and "
+            f"several nodes have one client name ({listed}). A name is a client's identity and "
             "the folder of its state: give every SuperNode its own, as --node-config "
             "'client-name=\"site-a\"'. A SuperNode that was just restarted counts twice for "
             "about a minute: then try again."

@@ -13,6 +13,7 @@ from common import records
 from common.config import Settings, SettingsError, check_name
 from common.data import data_spec
 from common.text import safe_text, shown
+from server_app.clients.key_names import KeyNames
 from server_app.exchange.clock import Clock
 from server_app.exchange.exchange import Patience, exchange
 from server_app.exchange.reminders import Reminders
@@ -81,6 +82,8 @@ class Answers:
     unreadable : dict[int, str]
         By node id: nodes whose answer could not be unpacked, and why. They have no say in whether
         a run begins.
+    misnamed : dict[int, str]
+        By node id: nodes that may not be called what they call themselves, and why. Nor have they.
     silent : dict[int, str]
         By node id: nodes that did not answer in time or are gone, and what is known about it.
     gone : set[int]
@@ -90,13 +93,15 @@ class Answers:
     clients: list[Client] = field(default_factory=list)
     errors: dict[int, tuple[str, str]] = field(default_factory=dict)
     unreadable: dict[int, str] = field(default_factory=dict)
+    misnamed: dict[int, str] = field(default_factory=dict)
     silent: dict[int, str] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
 
     @property
     def known(self) -> set[int]:
         """Nodes about which nothing more has to be asked."""
-        return {*(client.node_id for client in self.clients), *self.errors, *self.unreadable}
+        described = (client.node_id for client in self.clients)
+        return {*described, *self.errors, *self.unreadable, *self.misnamed}
 
     def and_then(self, later: Answers) -> Answers:
         """Return what is known after asking the others ``later``."""
@@ -107,6 +112,7 @@ class Answers:
             clients,
             self.errors | later.errors,
             self.unreadable | later.unreadable,
+            self.misnamed | later.misnamed,
             silent,
             gone,
         )
@@ -144,8 +150,10 @@ def query(
     answers = Answers()
     for label in came.unreadable:
         answers.unreadable[labels[label]] = error_text(replies.pop(label))
+    # Now: keys may have been registered while the nodes were asked.
+    names = KeyNames.read()
     for label, reply in replies.items():
-        _sort_in(answers, labels[label], reply, data_spec(settings.data).targets.groups)
+        _sort_in(answers, labels[label], reply, names, data_spec(settings.data).targets.groups)
     for label in came.missing:
         answers.silent[labels[label]] = f"no answer to the query within {came.seconds:.0f} s"
         if label not in came.unanswered.values():
@@ -163,19 +171,26 @@ def _label(node_id: int) -> str:
     return f"node {node_id}"
 
 
-def _sort_in(answers: Answers, node_id: int, reply: Message, num_classes: int) -> None:
+def _sort_in(
+    answers: Answers, node_id: int, reply: Message, names: KeyNames, num_classes: int
+) -> None:
     if reply.has_error():
         if reply.error.code in _NODE_IS_GONE:
             answers.silent[node_id] = error_text(reply)
             answers.gone.add(node_id)
         else:
-            answers.errors[node_id] = (_label(node_id), error_text(reply))
+            answers.errors[node_id] = (names.of(node_id) or _label(node_id), error_text(reply))
         return
     described = reply.content.config_records.get(records.CLIENT, ConfigRecord())
     name = str(described.get(records.CLIENT_NAME) or "")
+    known_as = safe_text(name, _LONGEST_FACT)
+    # Before anything else that it says, which would be said in another's name.
+    if foreign := names.why_not(node_id, known_as):
+        answers.misnamed[node_id] = foreign
+        return
     problem = _why_not(name, described, num_classes)
     if problem:
-        known_as = safe_text(name, _LONGEST_FACT) or _label(node_id)
+        known_as = names.of(node_id) or known_as or _label(node_id)
         answers.errors[node_id] = (known_as, safe_text(problem, _LONGEST_PROBLEM))
         return
     counts = described[records.CLIENT_LABELS]

@@ -193,7 +193,12 @@ class Roster:
         if reasons:
             log.warning("left out for now:\n%s", explain(reasons))
         self._unreadable.update(list(answers.unreadable))
-        for node_id in (*answers.silent, *answers.unreadable, *answers.errors):
+        for node_id in (
+            *answers.silent,
+            *answers.unreadable,
+            *answers.misnamed,
+            *answers.errors,
+        ):
             self._left_out[node_id] = self._refreshes + ASK_AGAIN_AFTER
             if node_id in self._names:
                 self._drop(node_id)
@@ -216,4 +221,5 @@ def with_what_to_do(answers: Answers) -> dict[str, str]:
         f"node {node_id}": reason if node_id in answers.gone else f"{reason}; {RESTART}"
         for node_id, reason in answers.silent.items()
     }
-    return silent | {f"node {node_id}": reason for node_id, reason in answers.unreadable.items()}
+    others = answers.unreadable | answers.misnamed
+    return silent | {f"node {node_id}": reason for node_id, reason in others.items()}

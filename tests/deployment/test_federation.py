@@ -40,3 +40,24 @@ def test_a_node_killed_with_9_comes_back_by_itself_and_takes_part(
     run = deployment.submit(ROOT, {**SETTINGS, "num-rounds": 1, "experiment": "after-kill"})
     run.wait()
     assert [sorted(line["participants"]) for line in run.lines()] == [sorted(sites)]
+
+
+def test_a_node_that_calls_itself_by_anothers_name_is_left_out_and_nobody_else(
+    deployment: Deployment, sites: dict[str, Path]
+) -> None:
+    def restart(name: str, **env: str) -> None:
+        before = deployment.activated()
+        deployment.nodes[name].signal(signal.SIGTERM)
+        deployment.wait_for_end(deployment.nodes[name])
+        deployment.start_node(name, env=env)
+        deployment.wait_for_activations(before + 1)
+
+    restart("clinic-c", MOONFLOWER_CLIENT_NAME="clinic-a")
+    try:
+        two = {"server.min-clients": 2, "server.min-replies": 2, "num-rounds": 1}
+        run = deployment.submit(ROOT, {**SETTINGS, **two, "experiment": "foreign-name"})
+        run.wait()
+    finally:
+        restart("clinic-c")
+    assert [sorted(line["participants"]) for line in run.lines()] == [["clinic-a", "clinic-b"]]
+    assert "it calls itself 'clinic-a', but its key is that of 'clinic-c'" in run.log

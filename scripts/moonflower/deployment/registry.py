@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from filelock import FileLock
 
-from common.files import DamagedFileError, read_json, sha256, write_json
+from common.files import DamagedFileError, read_json, write_json
+from common.node_keys import FEDERATION, key_digest
 from scripts.moonflower.deployment.errors import (
     DeploymentError,
     SuperLinkError,
@@ -22,9 +23,6 @@ from scripts.moonflower.deployment.errors import (
 
 IN_USE = "already in use"
 """In Flower's words for a key that its database knows, be it registered or unregistered."""
-
-FEDERATION = "federation"
-"""Beside the digests of keys in the file: whose it is."""
 
 
 class Registrar(Protocol):
@@ -37,11 +35,6 @@ class Registrar(Protocol):
 def registrations_file(database: Path) -> Path:
     """Return where the numbers of a database's nodes are kept."""
     return database.with_name(f"{database.name}.nodes.json")
-
-
-def key_digest(file: Path) -> str:
-    """Return the SHA-256 of a public key, without the remark behind it: the notes' key for it."""
-    return sha256(b" ".join(file.read_bytes().split()[:2]))
 
 
 def revoked_keys(folder: Path) -> set[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from common.node_keys import KEYS_VARIABLE, NUMBERS_VARIABLE
 from scripts.moonflower import flwr
 from scripts.moonflower.deployment.authority import (
     federation_id,
@@ -113,6 +114,19 @@ class ServerSettings:
             command += [f"--ssl-{option}file", str(self.bundle / file)]
         return [*command, "--enable-supernode-auth"]
 
+    def environment(self) -> dict[str, str]:
+        """Return the environment of the SuperLink, and so of every ServerApp: who has which key.
+
+        Without node keys it says nothing of them, whatever this process was started with.
+        """
+        env = flwr.environment(self.env, self.home)
+        for name in (KEYS_VARIABLE, NUMBERS_VARIABLE):
+            env.pop(name, None)
+        if self.insecure or self.bundle is None:
+            return env
+        keys, numbers = self.bundle.absolute() / ADMITTED, registrations_file(self.database)
+        return {**env, KEYS_VARIABLE: str(keys), NUMBERS_VARIABLE: str(numbers)}
+
     def synchronise(self, say: Callable[[str], None], *, unregister_many: bool = False) -> int:
         """Let the running SuperLink and the fence admit the bundle's nodes only.
 
@@ -181,7 +195,7 @@ def run_superlink(
 
     return Supervisor(
         settings.command,
-        flwr.environment(settings.env, settings.home),
+        settings.environment(),
         judge,
         say,
         before=lambda: why_not_now(settings),

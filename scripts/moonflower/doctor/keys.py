@@ -13,12 +13,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.config import NAME_PATTERN
+from common.node_keys import key_digest
 from scripts.moonflower.deployment.authority import federation_id
 from scripts.moonflower.deployment.errors import DeploymentError, SuperLinkError
 from scripts.moonflower.deployment.fence_keys import KNOWN_KEYS, known_keys
 from scripts.moonflower.deployment.provisioning import ADMITTED, REVOKED
 from scripts.moonflower.deployment.registry import (
-    key_digest,
     read_numbers,
     registrations_file,
     revoked_keys,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from common.node_keys import KEYS_VARIABLE, NUMBERS_VARIABLE
 from scripts.moonflower.deployment.environment_file import read_environment
 from scripts.moonflower.deployment.errors import DeploymentError
 from scripts.moonflower.deployment.superlink import ServerSettings, run_superlink, why_not_now
@@ -48,6 +49,22 @@ def test_the_superlink_is_started_on_loopback_with_tls_and_node_authentication(m
     assert "--disable-runtime-dependency-installation" in command
     assert command[command.index("--host") + 1] == "127.0.0.1"
     assert command[command.index("--ssl-certfile") + 1] == str(made / "server" / "server.crt")
+
+
+def test_a_server_app_is_told_where_the_nodes_keys_and_numbers_are(
+    made: Path, tmp_path: Path
+) -> None:
+    env = {"MOONFLOWER_DATABASE": str(tmp_path / "x.sqlite")}
+    told = ServerSettings.read(made / "server", env).environment()
+    assert told[KEYS_VARIABLE] == str(made / "server" / "nodes")
+    assert told[NUMBERS_VARIABLE] == str(tmp_path / "x.sqlite.nodes.json")
+
+
+def test_without_node_keys_it_is_told_nothing_of_them(made: Path, tmp_path: Path) -> None:
+    env = {"MOONFLOWER_DATABASE": str(tmp_path / "x.sqlite"), KEYS_VARIABLE: "/elsewhere"}
+    for bundle in (made / "server", None):
+        told = ServerSettings.read(bundle, env, insecure=True).environment()
+        assert not {KEYS_VARIABLE, NUMBERS_VARIABLE} & set(told)
 
 
 def test_the_environment_wins_over_the_file_but_not_when_it_is_empty(node: Path) -> None:
