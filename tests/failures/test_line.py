@@ -31,7 +31,6 @@ OFFLINE_SECONDS = 75.0
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("failures-line"),
     pytest.mark.skipif(sys.platform != "linux", reason="finds processes by /proc: Linux only"),
 ]
 
