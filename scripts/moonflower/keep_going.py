@@ -42,10 +42,26 @@ class Limits:
 
 @dataclass(frozen=True)
 class _End:
-    """How one submission ended."""
+    """How one submission ended.
+
+    Attributes
+    ----------
+    status : Status
+    progressed : bool
+        Whether a round was finished.
+    began : bool
+        Whether there was a run: it was submitted, and its end is known.
+    """
 
     status: Status
     progressed: bool = False
+    began: bool = False
+
+    @property
+    def cause(self) -> str:
+        """Why the run ended, without numbers: seconds and node ids change from try to try."""
+        ended = self.began and self.status.kind == "failed"
+        return re.sub(r"\d+", "#", self.status.details) if ended else ""
 
 
 def keep_going(
@@ -59,7 +75,9 @@ def keep_going(
     """Run to the end, however often the SuperLink or the ServerApp dies on the way.
 
     Given up at once is what another try can't mend: settings that are refused, a model that
-    diverged, a run that a person stopped.
+    diverged, a run that a person stopped. And at the second time, without a finished round in
+    between, what has ended the run once: somebody may be doing it. A SuperLink that is away is
+    another matter, since then there is no run.
 
     Parameters
     ----------
@@ -79,7 +97,7 @@ def keep_going(
         Exit code: 0 if the run completed.
     """
     wanted = bool(overrides.get("resume", False))
-    resume, failures = wanted, 0
+    resume, failures, cause = wanted, 0, ""
     while True:
         end = _once(submission, {**overrides, "resume": resume}, limits, show, say, sleep)
         details = end.status.details or end.status.kind
@@ -92,6 +110,10 @@ def keep_going(
         if end.status.kind == "stopped" or PERMANENT in details:
             say(f"not tried again: {details}")
             return FAILED
+        if end.cause and end.cause == cause and not end.progressed:
+            say(f"not tried again, since it ended the run twice: {details}")
+            return FAILED
+        cause = end.cause or cause
         failures = 1 if end.progressed else failures + 1
         if failures > limits.restarts:
             tries = f" after {limits.restarts} more tries in a row" if limits.restarts else ""
@@ -132,7 +154,7 @@ def _once(
         status = _watch(submission, run_id, log, limits, say, sleep)
     finally:
         log.stop(0.0)
-    return _End(status, rounds > 0)
+    return _End(status, rounds > 0, began=True)
 
 
 def _watch(

@@ -176,6 +176,24 @@ def test_finished_rounds_start_the_count_anew(play: Play) -> None:
     assert play.naps == [5.0] * 5
 
 
+def test_what_has_ended_the_run_twice_is_not_tried_a_third_time(play: Play) -> None:
+    ends = [run_is("finished:failed", f"no reply within {seconds} s") for seconds in (30, 32)]
+    assert play([started(1)], ends, restarts=10) == 1
+    assert play.submitted == [False, True]
+    assert play.said[-1] == "not tried again, since it ended the run twice: no reply within 32 s"
+
+
+def test_another_cause_each_time_is_tried_again_up_to_the_limit(play: Play) -> None:
+    ends = [run_is("finished:failed", f"cause {letter}") for letter in "abab"]
+    assert play([started(1)], ends, restarts=3) == 1
+    assert len(play.submitted) == 4
+
+
+def test_a_superlink_that_is_away_between_two_tries_hides_no_cause(play: Play) -> None:
+    assert play([started(1), AWAY, started(2)], [KILLED], restarts=10) == 1
+    assert len(play.submitted) == 3
+
+
 def test_without_keep_going_one_failure_is_the_end(play: Play) -> None:
     assert play([started(1)], [KILLED], restarts=0) == 1
     assert play.submitted == [False]
