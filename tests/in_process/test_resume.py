@@ -211,6 +211,24 @@ def test_more_rounds_than_at_the_start_are_played(
     assert len(facts["resumed"]) == 1
 
 
+def test_an_experiment_begun_with_version_0_1_goes_on(
+    tmp_path: Path, undisturbed: Callable[[str], Path]
+) -> None:
+    """Version 0.1 knew neither tasks nor kinds, and called what ``patience`` watches otherwise."""
+    begun = run_in_process(settings("moon", **{"num-rounds": 2}), 3, tmp_path)
+    facts = json.loads((begun / "settings.json").read_text())
+    del facts["settings"]["task"], facts["settings"]["data"]["kind"]
+    del facts["settings"]["data"]["features"]
+    facts["settings"]["server"]["stop-metric"] = "global-accuracy"
+    (begun / "settings.json").write_text(json.dumps(facts))
+    description = json.loads((begun / "best/model.json").read_text())
+    assert description["facts"]["criterion"] == "global accuracy"
+    assert 0 < description["facts"]["accuracy"] <= 1
+    del description["data"]["kind"], description["data"]["white"]
+    (begun / "best/model.json").write_text(json.dumps(description))
+    assert_same(resume("moon", tmp_path), undisturbed("moon"))
+
+
 def test_a_finished_run_says_so_and_is_left_as_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 from common.config import DataSettings
-from common.data import DataError, load_client_data
+from common.data import DataError, data_spec, load_client_data
 from common.data import prepared as prepared_module
+from common.data.kinds import Image
 from common.data.partition_cache import load_partitions
 from common.data.prepared import PreparedSplit, load_split
 from common.data.sources import npz
@@ -86,6 +88,26 @@ def test_other_settings_of_shape_or_classes_are_checked_anew(folders: Folders) -
     ).data
     with pytest.raises(DataError, match="labels lie outside 0 to 1"):
         load_split(fewer, folders, "train")
+
+
+def test_every_fact_of_the_kind_is_part_of_the_key(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_npz(folders)
+    spec = data_spec(SETTINGS)
+    kind = spec.kind
+    assert isinstance(kind, Image)
+    changed = {"mean": (0.1,), "std": (0.2,), "white": 99.0}
+    kinds = [kind, *(replace(kind, **{name: value}) for name, value in changed.items())]
+    keys = set()
+    for each in kinds:
+        monkeypatch.setattr(
+            "common.data.prepared.data_spec", lambda settings, each=each: replace(spec, kind=each)
+        )
+        keys.add(load(folders).fingerprint)
+    # Shape and number of classes have tests of their own; nothing else makes up an image.
+    assert {field.name for field in fields(kind)} == {"shape", *changed}
+    assert len(keys) == len(kinds)
 
 
 def truncate(folder: Path) -> None:
@@ -334,6 +356,7 @@ def test_a_new_process_imports_nothing_heavy_when_the_cache_is_warm(
 def test_processes_that_start_together_all_get_the_data(folders: Folders) -> None:
     write_npz(folders)
     overrides = {"data.source": "npz", "data.image-shape": "1x6x5", "data.num-classes": 3}
+    overrides["data.partition"] = "iid"  # a Dirichlet split of twelve examples is refused
     processes = [start(folders, overrides) for _ in range(3)]
     for process in processes:
         process.communicate(timeout=120)

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from common.config import ModelSettings, SettingsError
 from common.data import DataSpec
-from common.data.kinds import Image
-from common.data.targets import ClassLabels
+from common.data.kinds import Image, Table
+from common.data.targets import ClassLabels, Numbers
 from common.models import MODELS, SplitModel, build_model, count_parameters
 from common.models.layers import normalisation
 from tests.settings import ROOT, make_settings
@@ -211,6 +211,15 @@ def test_the_norm_setting_decides_whether_there_are_running_statistics(name: str
 def test_the_registry_does_not_import_torchvision() -> None:
     code = "import sys, common.models; sys.exit('torchvision' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_model_takes_the_kinds_of_its_line_and_refuses_others() -> None:
+    table = DataSpec("npz", Table(5), Numbers())
+    model = build_model(model_settings("mlp"), table, 0)
+    assert model(torch.zeros(3, 5)).shape == (3, 1)
+    for name in {*MODELS} - {"mlp"}:
+        with pytest.raises(SettingsError, match=f"'{name}' takes data of kind image, .*use mlp"):
+            build_model(model_settings(name), table, 0)
 
 
 def test_the_settings_know_every_model_and_no_other() -> None:
