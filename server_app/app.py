@@ -19,7 +19,7 @@ from common.node import Folders, choose_device
 from common.tasks import build_task
 from server_app.clients.gather import gather
 from server_app.clients.roster import Roster
-from server_app.errors import PERMANENT, ResumeError
+from server_app.errors import NOTHING_TO_RESUME, PERMANENT, NothingToResumeError, ResumeError
 from server_app.exchange.clock import Clock
 from server_app.exchange.parts import contained
 from server_app.experiment.checkpoint import Checkpoint
@@ -61,8 +61,11 @@ def serve(grid: Grid, context: Context, clock: Clock) -> Path:
         return _serve(grid, context, clock)
     except MoonflowerError as error:
         log.error("%s", error)
-        if error.permanent:
-            error.args = (f"{error}\n{PERMANENT}",)
+        # It may quote a node, which is not asked whether the run is tried again.
+        text = str(error).replace(PERMANENT, "(...)")
+        if not isinstance(error, NothingToResumeError):
+            text = text.replace(NOTHING_TO_RESUME, "(...)")
+        error.args = (f"{text}\n{PERMANENT}" if error.permanent else text,)
         raise
 
 

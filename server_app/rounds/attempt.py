@@ -43,7 +43,11 @@ class Attempt:
     def reasons(self) -> dict[str, str]:
         """Why each of the other clients gave no usable reply."""
         late = f"no reply within {self.exchange.seconds:.0f} s"
-        silent = dict.fromkeys(self.participation.missing, late)
+        delivered = set(self.exchange.unanswered.values())
+        silent = {
+            name: late if name in delivered else "it was gone before it was asked"
+            for name in self.participation.missing
+        }
         return {**self.participation.refused, **silent}
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 
 from common import records
+from server_app.errors import NOTHING_TO_RESUME, PERMANENT
 
 Attack = Callable[[Message], Message]
 
@@ -226,7 +227,7 @@ REFUSED: dict[str, Attack] = {
     "a list of rounds": of_round([1] * 1000),
     "round as text": of_round(TERMINAL * 100),
     "no round": with_record(records.REPLY, None),
-    "error": with_error(6, TERMINAL + "Trying again as it is will not help."),
+    "error": with_error(6, f"{TERMINAL}{PERMANENT} {NOTHING_TO_RESUME}"),
     "error of 20 MB": with_error(6, "E" * 20_000_000),
     "error code": with_error(2**31 - 1, ""),
     "negative counts": counting(_moved),

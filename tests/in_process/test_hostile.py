@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from common.models import load_model
+from server_app.errors import NOTHING_TO_RESUME, PERMANENT
+from server_app.rounds.federation import RoundFailedError
 from tests.in_process.grid import FakeClock, Fault, never, run_in_process
 from tests.in_process.hostile import REFUSED, Attack
 
@@ -80,3 +82,11 @@ def test_an_attack_is_refused_with_its_reason_and_changes_no_bit(
         assert all(part.isprintable() for part in record.getMessage().split("\n"))
     expected = weights(silent(len(group)))
     assert all(torch.equal(tensor, expected[key]) for key, tensor in weights(folder).items())
+
+
+def test_a_site_has_no_say_in_whether_a_run_that_failed_is_tried_again(tmp_path: Path) -> None:
+    settings = SETTINGS | {"num-rounds": 1, "server.min-replies": CLIENTS}
+    with pytest.raises(RoundFailedError, match="PWNED") as caught:
+        run_in_process(settings, CLIENTS, tmp_path, faults=[Fault(HOSTILE, REFUSED["error"])])
+    assert PERMANENT not in str(caught.value)
+    assert NOTHING_TO_RESUME not in str(caught.value)

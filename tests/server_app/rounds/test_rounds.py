@@ -14,9 +14,17 @@ from common import records
 from common.tasks.classification import CLASS_CORRECT, CLASS_TOTAL
 from server_app.rounds.federation import ClientFailedError
 from server_app.rounds.loop import play_round, run_rounds
-from tests.in_process.grid import FakeClock, Fault, fails, late, never, with_nan
+from tests.in_process.grid import (
+    FakeClock,
+    Fault,
+    InProcessGrid,
+    fails,
+    late,
+    never,
+    with_nan,
+)
 from tests.server_app.rounds.test_loop import Build, build, lines_of, moved, sent, start
-from tests.server_app.toy import named
+from tests.server_app.toy import named, node_of
 
 __all__ = ["build"]  # a fixture
 
@@ -285,3 +293,19 @@ def test_what_waits_on_disk_is_refused_for_being_unlike_the_others(build: Build)
     after, report = play_round(federation, before, 1)
     assert "more than server.norm-multiple (1000) times" in report.training.refused["b"]
     assert moved(before, after) == pytest.approx(1.0)
+
+
+def test_a_client_that_left_after_training_was_gone_before_it_was_asked(
+    build: Build, log: Any
+) -> None:
+    def leaves(reply: Message) -> Message:
+        assert isinstance(federation.grid, InProcessGrid)
+        federation.grid.disconnect(node_of(federation.grid, "b"))
+        return reply
+
+    federation = build(named("a", "b"), Fault(1, leaves))
+    _, report = play_round(federation, start(federation), 1)
+    assert report.training.participants == ("a", "b")
+    assert report.evaluating is not None
+    assert report.evaluating.missing == ("b",)
+    assert "b: it was gone before it was asked" in log.text
