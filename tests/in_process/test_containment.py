@@ -373,3 +373,19 @@ def test_a_site_that_does_it_twice_is_out_for_the_rest_of_the_run(
         and message.metadata.message_type != records.QUERY
     ]
     assert max(asked) == out_after
+
+
+def test_label_counts_whose_sum_no_integer_holds_are_that_nodes_refusal(
+    tmp_path: Path, fake: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def overflowing(reply: Message) -> Upload:
+        described = reply.content.config_records[records.CLIENT]
+        described[records.CLIENT_LABELS] = [2**63 - 1] * 10
+        return upload_of(reply)
+
+    own = {"data.source": "npz", "data.image-shape": "1x8x8", "data.num-classes": 10}
+    hostile = Hostile(2, overflowing, message_type=records.QUERY)
+    with caplog.at_level(logging.WARNING, "moonflower"):
+        federation, _ = attacked(tmp_path, fake, hostile, **own)
+    assert [line["participants"] for line in lines_of(federation)] == [["a", "b"]] * ROUNDS
+    assert "whole numbers from 0 to 2**40" in caplog.text
