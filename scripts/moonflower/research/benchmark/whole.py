@@ -29,7 +29,7 @@ def whole_simulation(sizes: Sizes) -> list[Line]:
     plan = make_simulation(sizes)
     actors = default_actors(plan.clients, sizes.threads)
     with scratch_folder() as folder:
-        write_examples(folder, sizes.examples)
+        write_examples(folder, sizes.examples * plan.clients)
         folders = {
             f"MOONFLOWER_{name}_DIR": folder / path
             for name, path in (("DATA", "."), ("STATE", "state"), ("OUTPUT", "output"))
@@ -43,11 +43,12 @@ def whole_simulation(sizes: Sizes) -> list[Line]:
 
 
 def make_simulation(sizes: Sizes) -> Plan:
-    """Return MOON's CIFAR-10 setting on each node's own examples, without evaluation."""
+    """Return MOON's CIFAR-10 setting on equal shares of made-up examples, without evaluation."""
     settings = {
         "data.source": "npz",
         "data.image-shape": "x".join(str(size) for size in _SHAPE),
         "data.num-classes": 10,
+        "data.partition": "iid",
         "data.client-test": "validation",
         "data.validation-fraction": 0.01,
         "server.fraction-evaluate": 0.0,
@@ -62,7 +63,7 @@ def make_simulation(sizes: Sizes) -> Plan:
 
 
 def write_examples(folder: Path, count: int) -> None:
-    """Write ``train.npz`` with made-up images, as every node will read it."""
+    """Write ``train.npz`` with made-up images for all clients together."""
     random = np.random.default_rng(0)
     np.savez(
         folder / "train.npz",
