@@ -1,7 +1,7 @@
 """Which node has whose key.
 
 A SuperLink knows its nodes by number and shows no keys. What registered them
-(``scripts.moonflower.deployment.registry``) notes the number of each key beside the SuperLink's
+(``scripts.moonflower.deployment.node_registry``) notes the number of each key beside its
 database, and the key of the node NAME is the file ``NAME.pub`` in the server's bundle. Where the
 start of a SuperLink names both in its environment, its ServerApps know who is who.
 """

@@ -23,7 +23,8 @@ from server_app.errors import NOTHING_TO_RESUME, PERMANENT, NothingToResumeError
 from server_app.exchange.clock import Clock
 from server_app.exchange.parts import contained
 from server_app.experiment.checkpoint import Checkpoint
-from server_app.experiment.folder import (
+from server_app.experiment.settings_file import SETTINGS_FILE
+from server_app.experiment.tracker import (
     BEST,
     FINAL,
     METRICS_FILE,
@@ -31,12 +32,11 @@ from server_app.experiment.folder import (
     experiment_name,
     refuse_existing,
 )
-from server_app.experiment.settings_file import SETTINGS_FILE
 from server_app.report.round_report import describe_scores
 from server_app.rounds.federation import Federation
 from server_app.rounds.loop import run_rounds, why_over
 from server_app.strategies import build_strategy
-from server_app.strategies.state import load_strategy_state
+from server_app.strategies.strategy_state import load_strategy_state
 
 app = ServerApp()
 log = logging.getLogger(logs.NAME)

@@ -13,12 +13,12 @@ from common.config.algorithms import (
     MoonSettings,
 )
 from common.config.data import DataSettings
+from common.config.learning import ModelSettings, TrainSettings
 from common.config.names import NAME_PATTERN, SettingsError, check_name
 from common.config.nesting import flat, nested
 from common.config.server import ServerSettings
 from common.config.settings import Settings, parse_settings
 from common.config.task import TaskSettings
-from common.config.training import ModelSettings, TrainSettings
 from common.config.wire import WireDtype, WireSettings
 
 __all__ = [

@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from common.config.learning import TrainSettings
 from common.config.server import ServerSettings
-from common.config.table import Decay, NonNegative, Positive, Table, Whole
-from common.config.training import TrainSettings
+from common.config.settings_table import Decay, NonNegative, Positive, Table, Whole
 
 ALGORITHMS = ("fedavg", "fedprox", "scaffold", "feddyn", "moon", "fedgen")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from common.config.names import is_folder_name
-from common.config.table import Fraction, Positive, Table, Whole
+from common.config.settings_table import Fraction, Positive, Table, Whole
 from common.config.task import GIVES
 
 SITE_SOURCES = ("folder", "npz")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from common.config.table import Fraction, NonNegative, Positive, Table, Whole
+from common.config.settings_table import Fraction, NonNegative, Positive, Table, Whole
 
 
 class ServerSettings(Table):

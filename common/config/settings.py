@@ -18,12 +18,12 @@ from common.config.algorithms import (
     refused_training,
 )
 from common.config.data import DataSettings
+from common.config.learning import ModelSettings, TrainSettings
 from common.config.names import RESERVED_NAME, SettingsError, check_name
 from common.config.nesting import nested
 from common.config.server import ServerSettings
-from common.config.table import Table, Whole
+from common.config.settings_table import Table, Whole
 from common.config.task import GIVES, TaskSettings
-from common.config.training import ModelSettings, TrainSettings
 from common.config.wire import WireSettings
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from common.config.table import Table
+from common.config.settings_table import Table
 
 GIVES: Mapping[str, frozenset[str]] = {
     "classification": frozenset({"z", "labels", "class labels"}),

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from common.config.table import Table
+from common.config.settings_table import Table
 
 WireDtype = Literal["float32", "float16", "int8"]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from common.config import DataSettings
-from common.data.files import UnusableCacheError, read_or_make, write_whole
+from common.data.package_versions import installed_version
 from common.data.partition import partition_indices
 from common.data.prepared import PreparedSplit, digest
 from common.data.spec import data_spec
 from common.data.splits import Rows
-from common.data.versions import installed_version
+from common.data.stored_files import UnusableCacheError, read_or_make, write_whole
 from common.node import Folders
 
 FORMAT = 1

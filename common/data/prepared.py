@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from common.config import DataSettings
 from common.data.arrays import Arrays, checked
 from common.data.errors import DataError
-from common.data.files import UnusableCacheError, read_or_make, write_whole
 from common.data.sources import SOURCES, Split
 from common.data.sources.base import Identity
 from common.data.spec import data_spec
 from common.data.splits import content_keys
+from common.data.stored_files import UnusableCacheError, read_or_make, write_whole
 from common.node import Folders
 
 FORMAT = 2

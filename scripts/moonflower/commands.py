@@ -93,7 +93,7 @@ def simulate(
     from scripts.moonflower.run_config import make_plan
     from scripts.moonflower.session import run
     from scripts.moonflower.simulation import Machine, check_gpus, default_actors, trained_on
-    from server_app.experiment.folder import ExperimentExistsError, refuse_existing
+    from server_app.experiment.tracker import ExperimentExistsError, refuse_existing
 
     options = {
         "algorithm": algorithm,
@@ -187,21 +187,20 @@ def run_on_superlink(
     raise typer.Exit(code)
 
 
-@app.command("settings-docs")
-def settings_docs(
+@app.command()
+def docs(
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; fail if the file is not current.")
+        bool, typer.Option("--check", help="Write nothing; fail if a file is not current.")
     ] = False,
 ) -> None:
-    """Write docs/settings.md from the descriptions of the settings."""
-    from scripts.moonflower.settings_docs import render
+    """Write what of docs/ is made from the code: settings.md and the pictures of the house."""
+    from scripts.moonflower.generated_docs import pages
 
-    target = ROOT / "docs" / "settings.md"
-    text = render()
-    if not check:
-        target.parent.mkdir(exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-        typer.echo(f"wrote {target}")
-    elif not target.is_file() or target.read_text(encoding="utf-8") != text:
-        typer.echo(f"{target} is not current: run moonflower settings-docs", err=True)
+    stale = [path for path, text in pages() if not path.is_file() or path.read_text() != text]
+    if check and stale:
+        names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
+        typer.echo(f"not current: {names}. Run moonflower docs", err=True)
         raise typer.Exit(1)
+    for path, text in pages() if not check else ():
+        path.write_text(text, encoding="utf-8")
+        typer.echo(f"wrote {path}")

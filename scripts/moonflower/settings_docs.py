@@ -16,7 +16,7 @@ from scripts.moonflower.repository import default_run_config
 HEADER = """\
 # Settings
 
-Made from `common/config` and `pyproject.toml` by `moonflower settings-docs`; do not edit.
+Made from `common/config` and `pyproject.toml` by `moonflower docs`; do not edit.
 
 Every setting is part of the run config: `flwr run . -c 'moon.mu=5 data.source="mnist"'`, or
 `scripts/quickstart -c moon.mu=5 -c data.source=mnist`, or a TOML file such as those in

@@ -81,7 +81,7 @@ class Checkpoint:
     arrays : Mapping[str, Tensor]
         The global model as it travels, in the order of the model.
     strategy : Mapping[str, Tensor]
-        :func:`server_app.strategies.state.strategy_state`.
+        :func:`server_app.strategies.strategy_state.strategy_state`.
     lines : Sequence[Mapping[str, Any]]
         ``RoundReport.record()`` of every round up to this one, ascending.
     best : Best or None

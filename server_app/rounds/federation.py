@@ -16,7 +16,7 @@ from common.tasks import Task, build_task
 from server_app.clients.roster import Roster
 from server_app.exchange.clock import Clock
 from server_app.exchange.late_replies import LateReplies
-from server_app.experiment.folder import Tracker
+from server_app.experiment.tracker import Tracker
 
 if TYPE_CHECKING:
     from common.data import ExampleSet

@@ -14,14 +14,14 @@ from flwr.app import ArrayRecord
 
 from common.config import Settings
 from common.logs import NAME
-from server_app.experiment.folder import Tracker
+from server_app.experiment.tracker import Tracker
 from server_app.report.alarms import alarms
 from server_app.report.history import out_of_patience
 from server_app.report.round_report import RoundReport, TakenBack
 from server_app.rounds import phases
 from server_app.rounds.federation import DivergedError, Federation
 from server_app.rounds.playing import Playing, Stopwatch, play
-from server_app.strategies.state import load_strategy_state, strategy_state
+from server_app.strategies.strategy_state import load_strategy_state, strategy_state
 
 log = logging.getLogger(NAME)
 

@@ -36,7 +36,7 @@ from server_app.rounds.federation import (
     RoundFailedError,
 )
 from server_app.rounds.rules import evaluate_rules, train_rules
-from server_app.strategies.state import strategy_state
+from server_app.strategies.strategy_state import strategy_state
 
 log = logging.getLogger(NAME)
 

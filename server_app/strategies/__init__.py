@@ -21,7 +21,7 @@ from common.config import ServerSettings, Settings
 from common.logs import NAME
 from common.models import SplitModel
 from server_app.strategies.feddyn import FedDyn
-from server_app.strategies.fedgen.wrapper import FedGen
+from server_app.strategies.fedgen.fedgen import FedGen
 from server_app.strategies.robust import MultiKrumOfReplies, weakness
 from server_app.strategies.scaffold import Scaffold
 from server_app.strategies.uniform import UniformWeights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from common.config import Settings
 from scripts.moonflower.settings_docs import render
-from tests.settings import ROOT, default_run_config
+from tests.settings import default_run_config
 
 
 def keys_of_settings() -> dict[str, str | None]:
@@ -37,11 +37,6 @@ def test_no_setting_has_a_default_in_the_code() -> None:
 
 def test_every_setting_is_described() -> None:
     assert [key for key, description in keys_of_settings().items() if not description] == []
-
-
-def test_the_page_of_settings_is_current() -> None:
-    page = ROOT / "docs" / "settings.md"
-    assert page.read_text(encoding="utf-8") == render(), "run: moonflower settings-docs"
 
 
 def test_every_row_of_the_page_has_four_columns() -> None:

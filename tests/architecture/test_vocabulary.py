@@ -24,7 +24,7 @@ ALLOWED = {
     "common/config/algorithms.py": "FedGen's settings",
     "common/config/data.py": "the settings of the kinds of data",
     "common/config/task.py": "the settings of the tasks",
-    "common/config/training.py": "model.norm groups channels; PyTorch's layout is channels_last",
+    "common/config/learning.py": "model.norm groups channels; PyTorch's layout is channels_last",
     "scripts/moonflower/house.py": "it draws",
     "scripts/moonflower/research/benchmark/bare.py": "the bare loop that the app is compared with",
 }

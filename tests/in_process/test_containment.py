@@ -22,7 +22,7 @@ from server_app.clients.gather import gather
 from server_app.exchange.exchange import Patience, exchange
 from server_app.exchange.late_replies import LateReplies
 from server_app.exchange.reminders import Reminders
-from server_app.experiment.folder import Tracker
+from server_app.experiment.tracker import Tracker
 from server_app.rounds.federation import Federation
 from server_app.rounds.loop import run_rounds
 from tests.in_process.grid import FakeClock, Fault, InProcessGrid, never, task_identity

@@ -14,8 +14,8 @@ import torch
 
 from common.models import MODELS, load_facts, load_model
 from server_app.errors import PERMANENT, NothingToResumeError, OutputError, ResumeError
-from server_app.experiment.folder import ExperimentExistsError
 from server_app.experiment.resume import locked
+from server_app.experiment.tracker import ExperimentExistsError
 from server_app.rounds.federation import ClientFailedError
 from tests.in_process.grid import Fault, fails, run_in_process
 
@@ -43,11 +43,11 @@ RUNS = {
 POINTS = [
     "server_app.rounds.phases.train",
     "server_app.rounds.phases.aggregate",
-    "server_app.strategies.fedgen.wrapper.train_generator",
+    "server_app.strategies.fedgen.fedgen.train_generator",
     "server_app.rounds.phases.evaluate_clients",
-    "server_app.experiment.folder.save_checkpoint",
-    "server_app.experiment.folder.append_line",
-    "server_app.experiment.folder.prune_checkpoints",
+    "server_app.experiment.tracker.save_checkpoint",
+    "server_app.experiment.tracker.append_line",
+    "server_app.experiment.tracker.prune_checkpoints",
 ]
 
 
@@ -168,7 +168,8 @@ def test_killed_again_and_again_it_still_arrives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Callable[[str], Path]
 ) -> None:
     interrupt("moon+fedgen", tmp_path, monkeypatch, POINTS[0], 1, after=True)
-    for point in ("server_app.rounds.phases.aggregate", "server_app.experiment.folder.append_line"):
+    points = ("server_app.rounds.phases.aggregate", "server_app.experiment.tracker.append_line")
+    for point in points:
         with monkeypatch.context() as patch:
             kill_at(patch, point, 1, after=False)
             with pytest.raises(Killed):

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from common.config import DataSettings
 from common.data.arrays import Arrays
+from common.data.package_versions import installed_version
 from common.data.sources.base import Identity, Split
-from common.data.versions import installed_version
 from common.seeding import numpy_generator
 
 TEST_FRACTION = 0.2

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from common.files import write_bytes
 from scripts.moonflower.deployment.errors import DeploymentError
-from scripts.moonflower.deployment.registry import admitted_keys
+from scripts.moonflower.deployment.node_registry import admitted_keys
 
 KNOWN_KEYS = "known-keys.map"
 """In the folder of the admitted keys, so that it travels with them."""

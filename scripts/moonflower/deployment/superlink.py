@@ -24,8 +24,8 @@ from scripts.moonflower.deployment.errors import (
 )
 from scripts.moonflower.deployment.fence import fence_folder
 from scripts.moonflower.deployment.fence_keys import reload_fence, renew_known_keys
+from scripts.moonflower.deployment.node_registry import Registry, registrations_file
 from scripts.moonflower.deployment.provisioning import ADMITTED, REVOKED
-from scripts.moonflower.deployment.registry import Registry, registrations_file
 from scripts.moonflower.deployment.supernode import INSECURE
 from scripts.moonflower.deployment.supernode import judge as judge_supernode
 from scripts.moonflower.deployment.supervision import Ending, Patience, Supervisor, Verdict

@@ -130,10 +130,10 @@ def _node_subjects(bundle: Bundle, settings: Settings | None) -> list[Subject]:
     from scripts.moonflower.doctor import (
         certificates,
         connection,
-        data,
         disk,
         keys,
         model,
+        site_data,
         versions,
     )
     from scripts.moonflower.doctor.bundle import check_bundle, check_client_name
@@ -149,8 +149,8 @@ def _node_subjects(bundle: Bundle, settings: Settings | None) -> list[Subject]:
         ("one node of this name", lambda: connection.check_name_unique(bundle)),
         ("CA certificate", lambda: certificates.check_ca(bundle)),
         ("node key", lambda: keys.check_node_key(bundle)),
-        ("data folder", lambda: data.check_folder_readable(folders.data)),
-        ("examples", lambda: data.check_examples(settings, folders)),
+        ("data folder", lambda: site_data.check_folder_readable(folders.data)),
+        ("examples", lambda: site_data.check_examples(settings, folders)),
         ("model", lambda: model.check_model(settings)),
         ("state folder", lambda: disk.check_folder(*state)),
         ("device", check_device),

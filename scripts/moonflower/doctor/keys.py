@@ -17,12 +17,12 @@ from common.node_keys import key_digest
 from scripts.moonflower.deployment.authority import federation_id
 from scripts.moonflower.deployment.errors import DeploymentError, SuperLinkError
 from scripts.moonflower.deployment.fence_keys import KNOWN_KEYS, known_keys
-from scripts.moonflower.deployment.provisioning import ADMITTED, REVOKED
-from scripts.moonflower.deployment.registry import (
+from scripts.moonflower.deployment.node_registry import (
     read_numbers,
     registrations_file,
     revoked_keys,
 )
+from scripts.moonflower.deployment.provisioning import ADMITTED, REVOKED
 from scripts.moonflower.doctor.bundle import (
     CA_CERTIFICATE,
     DATABASE,

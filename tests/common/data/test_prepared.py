@@ -242,7 +242,7 @@ def test_a_process_that_waits_too_long_for_another_says_so(
     load(folders)
     folder = cache_folder(folders)
     (folder / "arrays.json").unlink()
-    monkeypatch.setattr("common.data.files.LOCK_TIMEOUT", 0.05)
+    monkeypatch.setattr("common.data.stored_files.LOCK_TIMEOUT", 0.05)
     with (
         filelock.FileLock(folder.with_name(f"{folder.name}.lock")),
         pytest.raises(DataError, match="waited 0 s for another process"),

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from scripts.moonflower.deployment.authority import federation_id
 from scripts.moonflower.deployment.fence_keys import renew_known_keys
-from scripts.moonflower.deployment.registry import Registry, registrations_file
+from scripts.moonflower.deployment.node_registry import Registry, registrations_file
 from scripts.moonflower.doctor.bundle import Bundle
 from scripts.moonflower.doctor.findings import Finding
 from scripts.moonflower.doctor.keys import (

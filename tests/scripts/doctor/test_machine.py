@@ -20,11 +20,11 @@ from scripts.moonflower.deployment.release import versions_here
 from scripts.moonflower.doctor import ports
 from scripts.moonflower.doctor.bundle import Bundle, check_bundle, check_client_name
 from scripts.moonflower.doctor.connection import check_name_unique
-from scripts.moonflower.doctor.data import check_folder_readable
 from scripts.moonflower.doctor.device import check_device
 from scripts.moonflower.doctor.disk import check_folder
 from scripts.moonflower.doctor.findings import Finding
 from scripts.moonflower.doctor.ports import check_ports, listeners
+from scripts.moonflower.doctor.site_data import check_folder_readable
 from scripts.moonflower.doctor.versions import check_versions, wanted_versions
 from tests.scripts.doctor.bundles import Authority, make_bundle
 
@@ -271,7 +271,7 @@ def test_data_that_a_unit_would_not_see_are_warned_of(
 ) -> None:
     (found,) = check_folder_readable(tmp_path)
     assert found.status == "ok"
-    monkeypatch.setattr("scripts.moonflower.doctor.data.PERSONAL", (f"{tmp_path}/",))
+    monkeypatch.setattr("scripts.moonflower.doctor.site_data.PERSONAL", (f"{tmp_path}/",))
     (found,) = check_folder_readable(tmp_path)
     assert found.status == "warning"
     assert f"BindReadOnlyPaths={tmp_path}" in found.remedy

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from common.models import load_facts, load_model
-from server_app.experiment.folder import Tracker
+from server_app.experiment.tracker import Tracker
 from tests.server_app.experiment.test_folder import SETTINGS, SPEC, model_of, report
 
 # Round 2 is the best, so that best/ is written in rounds 1 and 2 and not in 3.

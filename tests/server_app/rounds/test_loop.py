@@ -18,7 +18,7 @@ from common import records
 from common.data import ExampleSet, data_spec
 from common.models import build_model, load_facts, load_model
 from server_app.clients.gather import gather
-from server_app.experiment.folder import Tracker
+from server_app.experiment.tracker import Tracker
 from server_app.rounds.federation import DivergedError, Federation, RoundFailedError
 from server_app.rounds.loop import play_round, run_rounds
 from tests.in_process.grid import (

@@ -13,7 +13,7 @@ from torch import nn
 from common import records
 from common.models import SplitModel
 from server_app.strategies import AGGREGATORS, build_strategy
-from server_app.strategies.fedgen.wrapper import FedGen
+from server_app.strategies.fedgen.fedgen import FedGen
 from server_app.strategies.uniform import UniformWeights
 from tests.server_app.strategies.conftest import Recorder
 from tests.settings import make_settings

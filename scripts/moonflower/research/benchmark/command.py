@@ -72,7 +72,7 @@ def benchmark(
     from common.node import choose_device
     from scripts.moonflower.folders import writable
     from scripts.moonflower.research.benchmark import result
-    from scripts.moonflower.research.benchmark.parts import measure
+    from scripts.moonflower.research.benchmark.measuring import measure
     from scripts.moonflower.research.benchmark.sizes import Sizes
 
     try:

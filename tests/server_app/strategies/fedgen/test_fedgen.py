@@ -12,7 +12,7 @@ from torch import nn
 from common import records
 from common.generator import build_generator, generator_from_bytes
 from common.models import SplitModel
-from server_app.strategies.fedgen.wrapper import FedGen
+from server_app.strategies.fedgen.fedgen import FedGen
 from tests.server_app.strategies.conftest import Recorder
 from tests.settings import make_settings
 

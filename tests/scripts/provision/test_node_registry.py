@@ -14,7 +14,7 @@ from scripts.moonflower.deployment.errors import (
     SuperLinkError,
     UnregistersManyError,
 )
-from scripts.moonflower.deployment.registry import Registry
+from scripts.moonflower.deployment.node_registry import Registry
 
 OURS, ANOTHER = "aa" * 32, "bb" * 32
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from common.config.table import Decay, NonNegative, Positive, Table, Whole
+from common.config.settings_table import Decay, NonNegative, Positive, Table, Whole
 
 
 class ModelSettings(Table):

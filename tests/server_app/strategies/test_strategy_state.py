@@ -14,7 +14,7 @@ from common import records
 from common.models import SplitModel
 from common.storage import pack_tensors, unpack_tensors
 from server_app.strategies import AGGREGATORS, build_strategy
-from server_app.strategies.state import (
+from server_app.strategies.strategy_state import (
     StrategyStateError,
     load_strategy_state,
     strategy_state,

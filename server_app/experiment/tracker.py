@@ -228,7 +228,7 @@ class Tracker:
         model : SplitModel
             Holds the global weights after the round.
         strategy : Mapping[str, Tensor]
-            :func:`server_app.strategies.state.strategy_state` after the round.
+            :func:`server_app.strategies.strategy_state.strategy_state` after the round.
 
         Raises
         ------
