@@ -13,7 +13,7 @@ import torch
 
 from common.models import load_facts, load_model
 from server_app.experiment.tracker import Tracker
-from tests.server_app.experiment.test_folder import SETTINGS, SPEC, model_of, report
+from tests.server_app.experiment.test_tracker import SETTINGS, SPEC, model_of, report
 
 # Round 2 is the best, so that best/ is written in rounds 1 and 2 and not in 3.
 ACCURACY = {1: 0.3, 2: 0.8, 3: 0.5}
