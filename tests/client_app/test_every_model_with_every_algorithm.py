@@ -43,7 +43,7 @@ def second_round(settings: Settings, model: SplitModel, folder: Path) -> Instruc
         }
     )
     random = torch.Generator().manual_seed(0)
-    examples = ExampleSet(torch.randn(4, *SPEC.shape, generator=random), torch.arange(4))
+    examples = ExampleSet(torch.randn(4, *SPEC.kind.shape, generator=random), torch.arange(4))
     state = ClientState(folder, "experiment", "site-a")
     state.save(1, build_model(settings.model, SPEC, seed=99).state_dict())
     return Instruction(

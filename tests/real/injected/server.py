@@ -15,7 +15,7 @@ from common import records
 from common.node import Folders
 from server_app.exchange import exchange
 from server_app.exchange.postbox import Letter
-from server_app.strategies.fedgen import wrapper as fedgen
+from server_app.strategies.fedgen import fedgen
 
 from .points import SERVER, reach
 
