@@ -37,7 +37,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Among several workers, begin with what takes longest."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+        items.sort(key=lambda item: not item.get_closest_marker("slow"))
+        items.sort(key=lambda item: not item.get_closest_marker("long"))
 
 
 @pytest.hookimpl(wrapper=True)
