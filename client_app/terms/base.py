@@ -90,7 +90,12 @@ class Term(Protocol):
         """Prepare for a round; ``model`` holds the global weights."""
 
     def penalty(self, step: Step) -> Tensor:
-        """Return this term's part of the loss, a scalar on the model's device."""
+        """Return this term's part of the loss, a scalar on the model's device.
+
+        ``step`` holds float32, but what is computed of it here runs in ``train.precision``: a
+        product of matrices comes back in bfloat16 unless ``torch.autocast`` is switched off for
+        it. A batch may hold one example only, whose statistics do not exist.
+        """
 
     def metrics(self) -> Mapping[str, Tensor]:
         """Return sums over the round's steps, to be divided by their number.

@@ -31,7 +31,7 @@ class Settings(Table):
     """All of a run's settings."""
 
     algorithm: str = Field(
-        description="`fedavg`, `fedprox`, `scaffold`, `feddyn`, `moon`, `fedgen`, or a sum such as "
+        description=f"{', '.join(f'`{name}`' for name in ALGORITHMS)}, or a sum such as "
         "`moon+fedgen`."
     )
     experiment: str = Field(

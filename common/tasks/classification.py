@@ -44,7 +44,7 @@ class Classification:
 
     def forward(self, model: SplitModel, batch: Batch) -> Step:
         """Return the mean cross-entropy of a batch; ``output`` are logits."""
-        # .float() of float32 is the tensor itself: terms see float32 in every precision.
+        # .float() of float32 is the tensor itself: terms get float32 in every precision.
         z = model.encoder(batch.x).float()
         logits = model.predictor(z).float()
         loss = F.cross_entropy(logits, batch.y)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from common.config import ALGORITHMS
 from scripts.moonflower import machines, provision
 from scripts.moonflower.doctor.command import app as doctor
 from scripts.moonflower.options import Preset, RunConfig, Verbose
@@ -47,9 +48,7 @@ app.command("reproduce")(reproduce)
 def simulate(
     algorithm: Annotated[
         str | None,
-        typer.Option(
-            help="fedavg, fedprox, scaffold, feddyn, moon, fedgen, or a sum such as moon+fedgen."
-        ),
+        typer.Option(help=f"{', '.join(ALGORITHMS)}, or a sum such as moon+fedgen."),
     ] = None,
     preset: Preset = None,
     run_config: RunConfig = None,

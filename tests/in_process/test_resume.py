@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from common.config import ALGORITHMS
 from common.models import MODELS, load_facts, load_model
 from server_app.errors import PERMANENT, NothingToResumeError, OutputError, ResumeError
 from server_app.experiment.resume import locked
@@ -31,6 +32,7 @@ BASE = {
 }
 RUNS = {
     "fedavg": {"algorithm": "fedavg", "server.aggregator": "fedadam"},
+    "fedprox": {"algorithm": "fedprox"},
     "moon": {"algorithm": "moon", "moon.buffer-size": 2},
     "fedgen": {"algorithm": "fedgen", "server.aggregator": "fedyogi"},
     "moon+fedgen": {"algorithm": "moon+fedgen", "server.aggregator": "fedavgm"},
@@ -149,6 +151,10 @@ def test_killed_in_any_phase_of_round_2_the_results_are_the_same(
 ) -> None:
     interrupt("moon+fedgen", tmp_path, monkeypatch, point, 2, after=after)
     assert_same(resume("moon+fedgen", tmp_path), undisturbed("moon+fedgen"))
+
+
+def test_every_algorithm_is_among_the_runs() -> None:
+    assert {part for run in RUNS.values() for part in run["algorithm"].split("+")} == {*ALGORITHMS}
 
 
 @pytest.mark.parametrize("call", [1, 3])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from common import records
-from common.config import Settings
+from common.config import ALGORITHMS, Settings
 from common.data import load_server_test_set
 from common.models import SavedModelError, load_facts, load_model
 from common.node import Folders
@@ -39,9 +39,10 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return list(one) == list(other) and all(torch.equal(one[n], other[n]) for n in one)
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "moon", "fedgen", "moon+fedgen"])
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, "moon+fedgen"])
 def test_every_algorithm_trains_evaluates_and_saves(tmp_path: Path, algorithm: str) -> None:
-    folder = run_in_process({**SHORT, "algorithm": algorithm}, 3, tmp_path)
+    plain = {"train.momentum": 0.0} if algorithm == "scaffold" else {}
+    folder = run_in_process({**SHORT, **plain, "algorithm": algorithm}, 3, tmp_path)
     first, second = lines_of(folder)
     clients = ["client-0000", "client-0001", "client-0002"]
     assert first["participants"] == second["participants"] == clients

@@ -34,7 +34,7 @@ def test_all_problems_are_listed_at_once_and_the_exit_code_is_2() -> None:
     assert "4 problems" in result.stderr
     for key in ("algorithm", "num-rounds", "moon.mu", "moon.nu"):
         assert f"\n  {key}: " in result.stderr
-    assert "allowed are fedavg, fedprox, scaffold, feddyn, moon, fedgen" in result.stderr
+    assert "allowed are fedavg, fedprox, " in result.stderr
     assert "given was 'high'" in result.stderr
 
 
