@@ -64,7 +64,8 @@ class ServerSettings(Table):
     )
     statistics_multiple: NonNegative = Field(
         description="The same for BatchNorm's running statistics: largest scale of a layer (the "
-        "root of the sum of mean squared and variance), in multiples of the median."
+        "root of the sum of mean squared and variance), in multiples of the median. Only with "
+        "three replies or more."
     )
     replies_in_memory_mb: Annotated[Whole, Field(ge=0)] = Field(
         description="Megabytes of train replies that the server keeps in memory; what goes beyond "

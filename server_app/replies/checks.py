@@ -22,7 +22,7 @@ LARGEST_METRIC = 3.4e38
 NOT_FINITE = "NaN or infinity"
 """Part of every reason that speaks of numbers which are not finite."""
 
-_MEAN, _VARIANCE = ".running_mean", ".running_var"
+_MEAN, _VARIANCE, _BATCHES = ".running_mean", ".running_var", ".num_batches_tracked"
 """End the names of BatchNorm's buffers in PyTorch."""
 
 Shape = Mapping[str, int | None]
@@ -244,6 +244,8 @@ def _wrong_values(name: str, values: np.ndarray, expected: Array) -> str:
             return f"array {name!r} holds {NOT_FINITE} in {bad} of {values.size} places"
     if name.endswith(_VARIANCE) and (values < 0).any():
         return f"array {name!r} holds a variance below 0"  # its square root would be NaN
+    if name.endswith(_BATCHES) and not ((values >= 0) & (values <= MOST_EXAMPLES)).all():
+        return f"array {name!r} counts {values.tolist()} batches, allowed is 0 to 2**40"
     return ""
 
 

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from statistics import median
 
-FEWEST = 4
-"""Replies below which none is refused for being unlike the others: the median of three is one of
-them, and of two clients who differ nobody knows which is odd."""
+FEWEST_CHANGES, FEWEST_STATISTICS = 4, 3
+"""Replies below which none is refused for being unlike the others: of two clients who differ nobody
+knows which is odd. The median of three is safe from one of them, but honest changes differ far more
+than honest running statistics do."""
 
 CHANGE = ""
 """What is measured of every reply: the L2 norm of its change of the parameters."""
@@ -26,17 +27,17 @@ def unlike_the_others(
     Parameters
     ----------
     replies : Mapping[str, Sizes]
-        By client; with fewer than :data:`FEWEST` nobody is unlike the others.
+        By client; with too few of them nobody is unlike the others.
     norm_multiple, statistics_multiple : float
         Largest allowed multiple of the median norm, and of each layer's median scale. 0: any.
     """
     found: dict[str, str] = {}
-    if len(replies) < FEWEST:
+    if len(replies) < FEWEST_STATISTICS:
         return found
     for what, usual in _medians(replies).items():
         multiple = statistics_multiple if what else norm_multiple
         # Of a median of 0 every number is an infinite multiple, however small.
-        if multiple == 0 or usual == 0:
+        if multiple == 0 or usual == 0 or (not what and len(replies) < FEWEST_CHANGES):
             continue
         for name, sizes in replies.items():
             if sizes[what] > multiple * usual:

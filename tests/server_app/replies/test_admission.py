@@ -465,6 +465,28 @@ def test_running_statistics_beyond_a_multiple_of_the_median_are_refused(
     assert admission.farthest == "a"
 
 
+@pytest.mark.parametrize(("others", "refused"), [("ac", ["b"]), ("a", [])])
+def test_running_statistics_are_compared_from_three_replies_on(
+    others: str, refused: list[str]
+) -> None:
+    rules = ModelRules(packed(NORMED), {"weight"}, statistics_multiple=10.0)
+    honest = {name: normed(0.5, 1.5) for name in others}
+    admission = admit(honest | {"b": normed(1e6, 1e-8)}, model=rules)
+    assert list(admission.refused) == refused
+
+
+@pytest.mark.parametrize(
+    ("batches", "problem"), [(2**40, ""), (2**40 + 1, "counts"), (-1, "counts")]
+)
+def test_a_count_of_batches_is_bounded(batches: int, problem: str) -> None:
+    model = MODEL | {"n.num_batches_tracked": np.array(0)}
+    sent = MODEL | {"n.num_batches_tracked": np.array(batches)}
+    reply = answer(reply_content(packed(sent), MetricRecord(METRICS), ROUND))
+    refused = admit({"a": reply}, model=ModelRules(packed(model), {"weight"})).refused
+    assert problem in refused.get("a", "")
+    assert bool(refused) == bool(problem)
+
+
 def test_a_dead_channel_and_one_that_is_alive_beside_it_are_honest() -> None:
     # Behind a ReLU a channel may be 0 for all examples of a client: its variance decays to 0.
     rules = ModelRules(packed(NORMED), {"weight"}, statistics_multiple=10.0)
