@@ -123,22 +123,19 @@ def _rows(rows: NDArray[Any], shape: tuple[int, ...], path: Path) -> NDArray[np.
 
 
 def _numbers(numbers: NDArray[Any], path: Path) -> NDArray[np.float32]:
-    if numbers.ndim == 2 and numbers.shape[1] == 1:
-        numbers = numbers[:, 0]
-    if numbers.dtype.kind not in "fiu" or numbers.ndim != 1:
-        raise DataError(
-            f"{path}: 'y' must be numbers of shape [n] or [n, 1], found {numbers.dtype} "
-            f"{list(numbers.shape)}"
-        )
-    return numbers.astype(np.float32)
+    return _column(numbers, "fiu", "numbers", path).astype(np.float32)
 
 
 def _labels(labels: NDArray[Any], path: Path) -> NDArray[np.int64]:
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.dtype.kind not in "iu" or labels.ndim != 1:
+    return _column(labels, "iu", "whole numbers", path).astype(np.int64)
+
+
+def _column(values: NDArray[Any], kinds: str, what: str, path: Path) -> NDArray[Any]:
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.dtype.kind not in kinds or values.ndim != 1:
         raise DataError(
-            f"{path}: 'y' must be whole numbers of shape [n] or [n, 1], found {labels.dtype} "
-            f"{list(labels.shape)}"
+            f"{path}: 'y' must be {what} of shape [n] or [n, 1], found {values.dtype} "
+            f"{list(values.shape)}"
         )
-    return labels.astype(np.int64)
+    return values
