@@ -96,6 +96,8 @@ class Task(Protocol):
     headline : Headline
         ``best/`` is chosen by it, ``server.patience`` may watch it, and the table at the end of a
         run shows it.
+    answer : str
+        What :meth:`answers` gives, such as ``probabilities``.
     sums : Mapping[str, int or None]
         What :meth:`measure` reports beside ``num-examples``: None for a number, the length of a
         list.
@@ -103,6 +105,7 @@ class Task(Protocol):
 
     loss_name: str
     headline: Headline
+    answer: str
 
     @property
     def sums(self) -> Mapping[str, int | None]:
@@ -110,6 +113,12 @@ class Task(Protocol):
 
     def forward(self, model: SplitModel, batch: Batch) -> Step:
         """Return z, output and loss of a batch, in float32 whatever the precision."""
+
+    def answers(self, output: Tensor) -> Tensor:
+        """Return what a person wants to know, ``[batch, ...]``, of the predictor's output.
+
+        It becomes part of an exported model: operations of torch alone.
+        """
 
     def measure(self, model: SplitModel, examples: ExampleSet) -> Sums:
         """Measure ``model`` in eval mode on all ``examples``, of which there may be none."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from common import records
 from common.data import Batch, ExampleSet
@@ -32,6 +33,7 @@ class Classification:
 
     loss_name = "cross-entropy"
     headline = Headline("accuracy")
+    answer = "probabilities"
 
     def __init__(self, num_classes: int) -> None:
         self._num_classes = num_classes
@@ -49,6 +51,10 @@ class Classification:
         logits = model.predictor(z).float()
         loss = F.cross_entropy(logits, batch.y)
         return Step(batch.x, batch.y, batch.index, z, logits, loss, model)
+
+    def answers(self, output: Tensor) -> Tensor:
+        """Return the probability of each class, ``[batch, num_classes]``, in [0, 1]; 1 in all."""
+        return output.softmax(dim=1)
 
     def measure(self, model: SplitModel, examples: ExampleSet) -> Sums:
         """Count what ``model`` gets right."""

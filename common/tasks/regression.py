@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from common import records
 from common.data import Batch, ExampleSet
@@ -28,6 +29,7 @@ class Regression:
 
     loss_name = "squared-error"
     headline = Headline("rmse", more_is_better=False)
+    answer = "numbers"
     sums: Mapping[str, int | None] = dict.fromkeys((records.LOSS, ABSOLUTE, TARGETS, SQUARES))
 
     def forward(self, model: SplitModel, batch: Batch) -> Step:
@@ -36,6 +38,10 @@ class Regression:
         output = model.predictor(z).float()
         loss = F.mse_loss(output.squeeze(1), batch.y)
         return Step(batch.x, batch.y, batch.index, z, output, loss, model)
+
+    def answers(self, output: Tensor) -> Tensor:
+        """Return the numbers, ``[batch]``."""
+        return output.squeeze(1)
 
     def measure(self, model: SplitModel, examples: ExampleSet) -> Sums:
         """Add up errors and moments, in float64."""

@@ -302,6 +302,8 @@ class Tracker:
             "experiment": self.folder.name,
             "algorithm": self._settings.algorithm,
             "seed": self._settings.seed,
+            # What the model is for can be told from them, wherever its folder goes.
+            "settings": self._settings.model_dump(by_alias=True, exclude={"resume"}),
             **{key: line[key] for key in ("round", "global", "clients")},
         }
         score = score_of(self.headline, line["global"], line["clients"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -22,10 +23,14 @@ class Kind(Protocol):
         In ``KINDS`` and in ``model.json``.
     stored : str
         What ``data.source`` has to store, for messages.
+    dtypes : tuple of str
+        Of stored arrays, the usual one first; :meth:`prepare` takes each. An exported model takes
+        one of them.
     """
 
     name: ClassVar[str]
     stored: ClassVar[str]
+    dtypes: ClassVar[tuple[str, ...]]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -41,8 +46,17 @@ class Kind(Protocol):
         DataError
         """
 
+    def drawn(self, count: int, dtype: str, generator: np.random.Generator) -> NDArray[Any]:
+        """Return random stored examples ``[count, *shape]`` that :meth:`check` takes.
+
+        For looking at a model where there are no data.
+        """
+
     def prepare(self, stored: Tensor) -> Tensor:
-        """Return what the model sees, float32 ``[batch, *shape]``; ``stored`` may be changed."""
+        """Return what the model sees, float32 ``[batch, *shape]``; ``stored`` may be changed.
+
+        It becomes part of an exported model: operations of torch alone, none that depend on values.
+        """
 
     def augmentation(self, name: str) -> Augment | None:
         """Return what ``data.augmentation`` asks for; None for ``none``.

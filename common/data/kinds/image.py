@@ -35,6 +35,7 @@ class Image:
 
     name: ClassVar[str] = "image"
     stored: ClassVar[str] = "images"
+    dtypes: ClassVar[tuple[str, ...]] = ("uint8", "float32")
 
     shape: tuple[int, int, int]
     mean: tuple[float, ...]
@@ -47,6 +48,13 @@ class Image:
             _check_bytes(x, origin)
         else:
             _check_floats(x, origin)
+
+    def drawn(self, count: int, dtype: str, generator: np.random.Generator) -> NDArray[Any]:
+        """Return noise: bytes from 0 to ``white``, or floats in [0, 1)."""
+        size = (count, *self.shape)
+        if dtype == "uint8":
+            return generator.integers(0, int(self.white) + 1, size, dtype=np.uint8)
+        return generator.random(size, dtype=np.float32)
 
     def prepare(self, stored: Tensor) -> Tensor:
         """Return ``(stored / white - mean) / std`` per channel."""

@@ -29,6 +29,7 @@ class Table:
 
     name: ClassVar[str] = "table"
     stored: ClassVar[str] = "rows of numbers"
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     features: int
 
@@ -48,6 +49,10 @@ class Table:
                 f"first is {x[row, column]:g} at row {row}, column {column}. Fill or remove what "
                 "is missing, and scale every column to the order of 1, the same way at all sites"
             )
+
+    def drawn(self, count: int, dtype: str, generator: np.random.Generator) -> NDArray[Any]:
+        """Return numbers of a standard normal distribution."""
+        return generator.standard_normal((count, *self.shape), dtype=np.float32)
 
     def prepare(self, stored: Tensor) -> Tensor:
         """Return the numbers as float32."""

@@ -87,6 +87,12 @@ def test_the_loss_of_a_step_is_the_mean_cross_entropy_of_its_logits() -> None:
     assert step.index.tolist() == [4, 2]
 
 
+def test_its_answers_are_the_softmax_of_the_logits() -> None:
+    # e^0 : e^ln3 is 1 : 3
+    found = Classification(2).answers(torch.tensor([[0.0, math.log(3)]]))
+    assert found[0].tolist() == pytest.approx([0.25, 0.75])
+
+
 def test_the_model_is_in_eval_mode_inside_and_in_its_own_mode_afterwards() -> None:
     seen: list[bool] = []
 

@@ -77,6 +77,10 @@ def test_scores_of_no_examples_are_none_with_the_reason() -> None:
     assert set(scores.undefined) == names
 
 
+def test_its_answers_are_the_outputs() -> None:
+    assert TASK.answers(torch.tensor([[1.5], [-2.0]])).tolist() == [1.5, -2.0]
+
+
 def test_the_loss_of_a_step_is_the_mean_squared_error() -> None:
     step = TASK.forward(first_column(), Batch(A.x, A.y, torch.arange(2)))
     assert step.loss.item() == 2.0
