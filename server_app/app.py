@@ -23,11 +23,8 @@ from server_app.errors import NOTHING_TO_RESUME, PERMANENT, NothingToResumeError
 from server_app.exchange.clock import Clock
 from server_app.exchange.parts import contained
 from server_app.experiment.checkpoint import Checkpoint
-from server_app.experiment.settings_file import SETTINGS_FILE
+from server_app.experiment.layout import BEST, FINAL, METRICS_FILE, SETTINGS_FILE
 from server_app.experiment.tracker import (
-    BEST,
-    FINAL,
-    METRICS_FILE,
     Tracker,
     experiment_name,
     refuse_existing,

@@ -93,8 +93,7 @@ def _number(score: float | None) -> str:
 
 def written(experiment: Path) -> list[Path]:
     """Return the files and folders of an experiment that exist, most wanted first."""
-    from server_app.experiment.settings_file import SETTINGS_FILE
-    from server_app.experiment.tracker import BEST, FINAL, METRICS_FILE
+    from server_app.experiment.layout import BEST, FINAL, METRICS_FILE, SETTINGS_FILE
 
     names = (METRICS_FILE, SETTINGS_FILE, BEST, FINAL, LOG_FILE)
     return [experiment / name for name in names if (experiment / name).exists()]

@@ -14,7 +14,7 @@ from scripts.moonflower.report import LOG_FILE, summarise, table, written
 from scripts.moonflower.run_config import Plan
 from scripts.moonflower.simulated_superlink import SimulationError
 from scripts.moonflower.simulation import Machine, simulate
-from server_app.experiment.tracker import CHECKPOINTS, METRICS_FILE
+from server_app.experiment.layout import CHECKPOINTS, METRICS_FILE
 
 FAILED = 1
 

@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 from common.config import Settings, flat
 from common.logs import NAME
 from server_app.errors import NOTHING_TO_RESUME, NothingToResumeError, OutputError, ResumeError
+from server_app.experiment.layout import LOCK_FILE
 
 log = logging.getLogger(NAME)
 
@@ -50,7 +51,7 @@ def locked(folder: Path, timeout: float | None = None) -> Iterator[None]:
     OutputError
         Another process holds it, or the folder can't be written.
     """
-    path = folder / ".lock"
+    path = folder / LOCK_FILE
     seconds = LOCK_SECONDS if timeout is None else timeout
     lock = FileLock(path)
     try:

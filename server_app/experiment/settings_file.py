@@ -15,10 +15,9 @@ from common.files import DamagedFileError, read_json, write_json
 from common.logs import NAME
 from server_app.clients.query import Client, are_shares
 from server_app.errors import ResumeError
+from server_app.experiment.layout import SETTINGS_FILE
 
 log = logging.getLogger(NAME)
-
-SETTINGS_FILE = "settings.json"
 
 
 def write_settings(

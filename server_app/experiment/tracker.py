@@ -45,9 +45,9 @@ from server_app.experiment.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
 )
+from server_app.experiment.layout import BEST, CHECKPOINTS, FINAL, METRICS_FILE, SETTINGS_FILE
 from server_app.experiment.resume import check_settings, locked, refuse_missing
 from server_app.experiment.settings_file import (
-    SETTINGS_FILE,
     note_resumption,
     read_settings,
     versions,
@@ -58,11 +58,6 @@ from server_app.report.history import Outcome, outcome_of
 from server_app.report.round_report import RoundReport, score_of
 
 log = logging.getLogger(NAME)
-
-METRICS_FILE = "metrics.jsonl"
-BEST = "best"
-FINAL = "final"
-CHECKPOINTS = "checkpoints"
 
 
 class ExperimentExistsError(MoonflowerError, FileExistsError):

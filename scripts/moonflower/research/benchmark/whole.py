@@ -15,7 +15,7 @@ from scripts.moonflower.research.benchmark.sizes import Sizes
 from scripts.moonflower.run_config import Plan, make_plan
 from scripts.moonflower.scratch import scratch_folder
 from scripts.moonflower.simulation import Machine, default_actors, simulate
-from server_app.experiment.tracker import METRICS_FILE
+from server_app.experiment.layout import METRICS_FILE
 
 _SHAPE = (3, 32, 32)
 

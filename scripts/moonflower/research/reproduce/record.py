@@ -13,9 +13,9 @@ from typing import Any
 from common.config import SettingsError
 from scripts.moonflower.research.reproduce.cells import Cell, Request
 from server_app.errors import ResumeError
+from server_app.experiment.layout import METRICS_FILE, SETTINGS_FILE
 from server_app.experiment.resume import check_settings
-from server_app.experiment.settings_file import SETTINGS_FILE, read_settings
-from server_app.experiment.tracker import METRICS_FILE
+from server_app.experiment.settings_file import read_settings
 
 Line = Mapping[str, Any]
 

@@ -1,0 +1,1 @@
+"""Experiments as they lie on disk: read, never written."""
