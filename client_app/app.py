@@ -26,7 +26,7 @@ from common.config import Settings, SettingsError, parse_settings
 from common.data import ClientData, DataError, TrainBatches, data_spec, load_client_data
 from common.models import SplitModel, private_names
 from common.node import Node
-from common.schedules import scheduled
+from common.schedules import learning_rate
 from common.seeding import torch_generator
 from common.tasks import build_task
 from common.wire import decode_model
@@ -81,15 +81,13 @@ def on_train(message: Message, context: Context) -> Message:
         with computation.precision():
             for term in terms:
                 term.begin(model, client.instruction)
-        learning_rate = scheduled(
-            settings.train.learning_rate, settings.train.learning_rate_decay, client.server_round
-        )
+        rate = learning_rate(settings.train, client.server_round)
         metrics = train(
             build_task(settings),
             model,
             client.batches(),
             terms,
-            build_optimizer(model, settings.train, learning_rate),
+            build_optimizer(model, settings.train, rate),
             computation,
         )
         client.keep(model, terms)

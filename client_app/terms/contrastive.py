@@ -13,6 +13,7 @@ from client_app.state import LOCAL_MODEL
 from client_app.terms.base import Instruction
 from common.models import SplitModel
 from common.models.split import frozen_copy
+from common.schedules import moon_mu, moon_temperature
 from common.tasks import Step
 
 _FROZEN_BATCH = 512
@@ -70,7 +71,8 @@ class Contrastive:
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """Freeze the global model and load the previous ones of rounds before this one."""
         settings, data = instruction.settings.moon, instruction.data
-        self._mu, self._temperature = settings.mu, settings.temperature
+        self._mu = moon_mu(settings, instruction.server_round)
+        self._temperature = moon_temperature(settings, instruction.server_round)
         now = model.state_dict()
         previous = instruction.kept(LOCAL_MODEL, settings.buffer_size, like=now)
         self._frozen = [frozen_copy(model, state) for state in (now, *previous)]

@@ -14,7 +14,7 @@ from client_app.terms.mirrored import inner_product, keep_own, own_of, shared_va
 from common import records
 from common.mirrored import control_variate_change
 from common.models import SplitModel
-from common.schedules import scheduled
+from common.schedules import learning_rate
 from common.second_model import unpack_model
 from common.tasks import Step
 
@@ -53,7 +53,7 @@ class Scaffold:
             shared_values(model, self._instruction),
             self._c,
             self._steps,
-            _learning_rate(self._instruction),
+            learning_rate(self._instruction.settings.train, self._instruction.server_round),
         )
         after = {name: own + change[name] for name, own in self._own.items()}
         keep_own(self._instruction, self.name, self._own, after)
@@ -67,8 +67,3 @@ class Scaffold:
         dtype = instruction.settings.wire.dtype
         c = unpack_model(blob, zeros, set(zeros), dtype, "control variate")
         return {name: tensor.to(instruction.node.device) for name, tensor in c.items()}
-
-
-def _learning_rate(instruction: Instruction) -> float:
-    train = instruction.settings.train
-    return scheduled(train.learning_rate, train.learning_rate_decay, instruction.server_round)

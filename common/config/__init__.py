@@ -14,6 +14,7 @@ from common.config.algorithms import (
 )
 from common.config.data import DataSettings
 from common.config.learning import ModelSettings, TrainSettings
+from common.config.learning_rate import LearningRateSettings
 from common.config.names import NAME_PATTERN, SettingsError, check_name
 from common.config.nesting import flat, nested
 from common.config.server import ServerSettings
@@ -28,6 +29,7 @@ __all__ = [
     "FedDynSettings",
     "FedGenSettings",
     "FedProxSettings",
+    "LearningRateSettings",
     "ModelSettings",
     "MoonSettings",
     "ServerSettings",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from common.config.learning import TrainSettings
-from common.config.server import ServerSettings
+from common.config.server import STEPPING, ServerSettings
 from common.config.settings_table import Decay, NonNegative, Positive, Table, Whole
 
 ALGORITHMS = ("fedavg", "fedprox", "scaffold", "feddyn", "moon", "fedgen")
@@ -34,11 +34,52 @@ class MoonSettings(Table):
 
     needs: ClassVar[frozenset[str]] = frozenset({"z"})
 
-    mu: NonNegative = Field(description="Weight of the model-contrastive loss.")
-    temperature: Positive = Field(description="Temperature tau of the contrastive loss.")
+    mu: NonNegative = Field(
+        description="Weight of the model-contrastive loss; where it changes, the one it ends with."
+    )
+    mu_start: NonNegative = Field(
+        description="mu of round 1, if `mu-rounds` is not 0: below `mu` it grows, above it falls."
+    )
+    mu_rounds: Annotated[Whole, Field(ge=0)] = Field(
+        description="Rounds in which mu goes from `mu-start` to `mu`. 0: it is `mu` from the start."
+    )
+    temperature: Positive = Field(
+        description="Temperature tau of the contrastive loss; where it changes, the one it ends "
+        "with."
+    )
+    temperature_start: NonNegative = Field(
+        description="tau of round 1, if `temperature-rounds` is not 0. 0: none is given."
+    )
+    temperature_rounds: Annotated[Whole, Field(ge=0)] = Field(
+        description="Rounds in which tau goes from `temperature-start` to `temperature`. 0: it is "
+        "`temperature` from the start."
+    )
+    schedule: Literal["linear", "cosine"] = Field(
+        description="How mu and tau go from their start to their end: along a line or half a "
+        "cosine."
+    )
     buffer_size: Annotated[Whole, Field(ge=1, le=16)] = Field(
         description="Previous local models K that serve as negatives."
     )
+
+    # Validators of fields: those of the table would not run while a field is wrong.
+    @field_validator("mu_rounds")
+    @classmethod
+    def _mu_has_somewhere_to_go(cls, value: int, info: ValidationInfo) -> int:
+        if value == 0 and info.data.get("mu_start"):
+            raise ValueError("moon.mu-start needs it: in how many rounds mu goes to moon.mu")
+        return value
+
+    @field_validator("temperature_rounds")
+    @classmethod
+    def _temperature_has_somewhere_to_go(cls, value: int, info: ValidationInfo) -> int:
+        start = info.data.get("temperature_start")
+        if start is not None and bool(start) != bool(value):
+            raise ValueError(
+                "moon.temperature-start and moon.temperature-rounds go together: give both above "
+                "0, or leave both 0"
+            )
+        return value
 
 
 class FedGenSettings(Table):
@@ -118,6 +159,12 @@ def refused_training(algorithms: Collection[str], train: TrainSettings) -> str:
 
 def refused_aggregation(algorithms: Collection[str], server: ServerSettings) -> str:
     """Return why the server can't aggregate so with these algorithms, or ""."""
+    if server.learning_rate_changes and not server.uses_learning_rate:
+        return (
+            f"server.aggregator {server.aggregator!r} has no learning rate that could change: set "
+            "server.learning-rate-decay to 1 and server.learning-rate-warm-up to 0, or use "
+            f"{', '.join(STEPPING)}"
+        )
     name = next((each for each in ("scaffold", "feddyn") if each in algorithms), "")
     allowed = {
         "scaffold": ("fedavg", "fedavgm", "fedadam", "fedyogi"),

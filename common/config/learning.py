@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from common.config.settings_table import Decay, NonNegative, Positive, Table, Whole
+from common.config.learning_rate import LearningRateSettings
+from common.config.settings_table import NonNegative, Table, Whole
 
 
 class ModelSettings(Table):
@@ -35,7 +36,7 @@ class ModelSettings(Table):
     )
 
 
-class TrainSettings(Table):
+class TrainSettings(LearningRateSettings):
     """``[train]``: a client's local training."""
 
     local_epochs: Annotated[Whole, Field(ge=1)] = Field(
@@ -49,8 +50,6 @@ class TrainSettings(Table):
         description="Drop the last, smaller batch of an epoch (unless it is the only one)."
     )
     optimizer: Literal["sgd", "adam"] = Field(description="Local optimiser.")
-    learning_rate: Positive = Field(description="Learning rate of round 1.")
-    learning_rate_decay: Decay = Field(description="Factor on the learning rate per round.")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(description="Momentum of SGD.")
     weight_decay: NonNegative = Field(description="L2 penalty of the optimiser.")
     cpu_threads: Annotated[Whole, Field(ge=1, le=256)] = Field(

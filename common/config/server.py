@@ -6,10 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from common.config.settings_table import Fraction, NonNegative, Positive, Table, Whole
+from common.config.learning_rate import LearningRateSettings
+from common.config.settings_table import Fraction, NonNegative, Positive, Whole
+
+STEPPING = ("fedavgm", "fedadam", "fedyogi")
+"""Aggregators that take a step of ``server.learning-rate`` along the mean update."""
 
 
-class ServerSettings(Table):
+class ServerSettings(LearningRateSettings):
     """``[server]``: rounds, sampling and aggregation."""
 
     aggregator: Literal[
@@ -90,7 +94,7 @@ class ServerSettings(Table):
         "newest one is damaged. Clients keep their models of as many more rounds."
     )
     learning_rate: Positive = Field(
-        description="Server learning rate of FedAvgM, FedAdam and FedYogi."
+        description="Learning rate of the server, before it falls: of FedAvgM, FedAdam and FedYogi."
     )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(description="Momentum of FedAvgM.")
     trim: Annotated[float, Field(ge=0, lt=0.5)] = Field(
@@ -99,3 +103,8 @@ class ServerSettings(Table):
     malicious_clients: Annotated[Whole, Field(ge=0)] = Field(
         description="Malicious clients that MultiKrum expects."
     )
+
+    @property
+    def uses_learning_rate(self) -> bool:
+        """Whether the aggregator takes steps of ``learning_rate``."""
+        return self.aggregator in STEPPING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -26,6 +27,14 @@ from common.config.settings_table import Table, Whole
 from common.config.task import GIVES, TaskSettings
 from common.config.wire import WireSettings
 
+CHANGEABLE = re.compile(
+    r"(train|server)\.learning-rate(-(decay|schedule|rounds|warm-up))?|fedprox\.mu"
+    r"|moon\.(mu|temperature)(-(start|rounds))?|moon\.schedule"
+    r"|fedgen\.(alpha|beta|decay|generator-learning-rate(-decay)?)"
+)
+"""Settings that ``resume-changes`` may name: numbers that every round reads anew, and nothing that
+an earlier round has left behind depends on."""
+
 
 class Settings(Table):
     """All of a run's settings."""
@@ -45,7 +54,12 @@ class Settings(Table):
     resume: bool = Field(
         description="Go on with `experiment` after its newest whole checkpoint. The other settings "
         "have to be those it was started with; `num-rounds` may grow, and deadlines, timeouts and "
-        "the like may change."
+        "the like may change, and what `resume-changes` names."
+    )
+    resume_changes: str = Field(
+        description="Settings that `resume` may change in the middle, separated by commas, as "
+        "`train.learning-rate,moon.mu`: learning rates and weights of terms only. They hold from "
+        "the next round on."
     )
     task: TaskSettings
     data: DataSettings
@@ -150,6 +164,22 @@ class Settings(Table):
             raise ValueError(
                 "true needs the name of an experiment: experiment=NAME, a folder in the server's "
                 "output folder"
+            )
+        return value
+
+    @field_validator("resume_changes")
+    @classmethod
+    def _changed_when_resumed(cls, value: str, info: ValidationInfo) -> str:
+        names = value.split(",") if value else []
+        if names and info.data.get("resume") is False:
+            raise ValueError("only a run that is resumed changes anything: set resume=true")
+        if unknown := [name for name in names if not CHANGEABLE.fullmatch(name)]:
+            raise ValueError(
+                f"{', '.join(unknown)} can't change in the middle of an experiment; allowed are "
+                "train.learning-rate, server.learning-rate and their -decay, -schedule, -rounds "
+                "and -warm-up, fedprox.mu, moon.mu, moon.temperature and their -start and -rounds, "
+                "moon.schedule, fedgen.alpha, fedgen.beta, fedgen.decay, "
+                "fedgen.generator-learning-rate and its -decay, separated by commas, no spaces"
             )
         return value
 

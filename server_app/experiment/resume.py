@@ -20,6 +20,7 @@ log = logging.getLogger(NAME)
 FREE_TO_CHANGE = frozenset(
     {
         "resume",
+        "resume-changes",
         "data.download",
         "server.min-clients",
         "server.start-timeout",
@@ -106,17 +107,22 @@ def check_settings(saved: Mapping[str, Any], settings: Settings) -> None:
             key,
             "new" if key in now else "gone",
         )
+    freed = settings.resume_changes.split(",")
     changed = [
         f"  {key}: started with {then[key]!r}, now {now[key]!r}"
         for key in now
-        if key in then and then[key] != now[key] and not _may_change(key, then[key], now[key])
+        if key in then
+        and then[key] != now[key]
+        and key not in freed
+        and not _may_change(key, then[key], now[key])
     ]
     if changed:
         raise ResumeError(
             f"experiment {settings.experiment!r} was started with other settings:\n"
             + "\n".join(changed)
             + "\nGive them as they were, or start another experiment. num-rounds may grow; free "
-            f"to change are {', '.join(sorted(FREE_TO_CHANGE - {'resume'}))}"
+            f"to change are {', '.join(sorted(FREE_TO_CHANGE - {'resume', 'resume-changes'}))}; "
+            "learning rates and weights of terms are where resume-changes names them"
         )
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from common.config import Settings
+from common.config import Settings, flat
 from common.files import DamagedFileError, read_json, write_json
 from common.logs import NAME
 from server_app.clients.query import Client, are_shares
@@ -61,10 +61,15 @@ def note_resumption(
     here = list(clients)
     now = {client.name: _describe(client) for client in here}
     _compare(then, now, own_data=settings.data.is_site_data and not are_shares(here))
-    resumed = {"time": _now(), "versions": versions()}
+    wanted = settings.model_dump(by_alias=True)
+    resumed = {
+        "time": _now(),
+        "versions": versions(),
+        "changed": _changed(facts["settings"], wanted),
+    }
     facts |= {
         "id": experiment_id,
-        "settings": settings.model_dump(by_alias=True),
+        "settings": wanted,
         "clients": list((then | now).values()),
         "resumed": [*facts.get("resumed", []), resumed],
     }
@@ -151,6 +156,16 @@ def _compare(
         "resume with as many simulated clients (or num-partitions) and the same data as before, "
         "or start another experiment"
     )
+
+
+def _changed(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every setting that differs, with both values; one that is new has None before."""
+    before, after = flat(then), flat(now)
+    return {
+        key: {"then": before.get(key), "now": value}
+        for key, value in after.items()
+        if key not in before or before[key] != value
+    }
 
 
 def _now() -> str:

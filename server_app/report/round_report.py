@@ -126,6 +126,9 @@ class RoundReport:
         What should be looked at (:mod:`server_app.report.alarms`).
     taken_back : TakenBack or None
         None where the first playing of the round counted.
+    scheduled : Mapping[str, float]
+        What the settings that change with the round were in it
+        (:func:`common.schedules.numbers_of_round`).
     """
 
     server_round: int
@@ -143,6 +146,7 @@ class RoundReport:
     update_norm: float | None = None
     alarms: Sequence[str] = ()
     taken_back: TakenBack | None = None
+    scheduled: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def score(self) -> tuple[str, float] | None:
@@ -153,6 +157,7 @@ class RoundReport:
         """Return the JSON form; numbers that are not finite become null."""
         line = {
             "round": self.server_round,
+            "scheduled": dict(self.scheduled),
             "train": dict(self.train),
             "clients": self.clients,
             "global": self.global_model,

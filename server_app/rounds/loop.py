@@ -14,6 +14,7 @@ from flwr.app import ArrayRecord
 
 from common.config import Settings
 from common.logs import NAME
+from common.schedules import numbers_of_round
 from server_app.experiment.tracker import Tracker
 from server_app.report.alarms import alarms
 from server_app.report.history import out_of_patience
@@ -111,6 +112,7 @@ def play_round(
         updates=playing.attempts[-1].updates,
         update_norm=phases.change(federation, arrays, playing.arrays),
         taken_back=taken_back,
+        scheduled=numbers_of_round(federation.settings, server_round),
     )
     return playing.arrays, _with_alarms(federation, report)
 

@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import (
     FedYogi,
     Strategy,
 )
+from flwr.serverapp.strategy.fedopt import FedOpt
 
 from common.config import ServerSettings, Settings
 from common.logs import NAME
@@ -24,6 +25,7 @@ from server_app.strategies.feddyn import FedDyn
 from server_app.strategies.fedgen.fedgen import FedGen
 from server_app.strategies.robust import MultiKrumOfReplies, weakness
 from server_app.strategies.scaffold import Scaffold
+from server_app.strategies.server_learning_rate import ServerLearningRate
 from server_app.strategies.uniform import UniformWeights
 from server_app.strategies.wrapper import Clients
 
@@ -92,6 +94,8 @@ def build_strategy(
     if problem := weakness(settings.server, per_round):
         log.warning("%s", problem)
     strategy = AGGREGATORS[settings.server.aggregator](settings.server)
+    if isinstance(strategy, FedAvgM | FedOpt) and settings.server.learning_rate_changes:
+        strategy = ServerLearningRate(strategy, settings.server)
     if settings.server.weighting == "uniform":
         strategy = UniformWeights(strategy)
     for name in settings.algorithms:

@@ -18,7 +18,7 @@ from common.data.batches import batches_in_epoch
 from common.logs import NAME
 from common.mirrored import control_variate_change
 from common.models import SplitModel, shared_parameters
-from common.schedules import scheduled
+from common.schedules import learning_rate
 from common.second_model import pack_model, unpack_model
 from server_app.strategies.mirrored import MirroredSum, shared_in
 from server_app.strategies.wrapper import Clients, Wrapper
@@ -76,8 +76,7 @@ class Scaffold(Wrapper):
         weighted = self._own.weighted(replies)
         arrays, metrics = super().aggregate_train(server_round, [each.reply for each in weighted])
         if arrays is not None:
-            train = self._settings.train
-            rate = scheduled(train.learning_rate, train.learning_rate_decay, server_round)
+            rate = learning_rate(self._settings.train, server_round)
             for each in weighted:
                 steps = int(cast(float, _metrics(each.reply)[records.STEPS]))
                 trained = shared_in(each.arrays, self._zeros)

@@ -34,6 +34,16 @@ RUNS = {
     "fedavg": {"algorithm": "fedavg", "server.aggregator": "fedadam"},
     "fedprox": {"algorithm": "fedprox"},
     "moon": {"algorithm": "moon", "moon.buffer-size": 2},
+    "schedules": {
+        "algorithm": "moon",
+        "server.aggregator": "fedavgm",
+        "moon.mu-start": 0.1,
+        "moon.mu-rounds": 2,
+        "train.learning-rate-warm-up": 1,
+        "server.learning-rate-decay": 0.5,
+        "server.learning-rate-schedule": "cosine",
+        "server.learning-rate-rounds": 2,
+    },
     "fedgen": {"algorithm": "fedgen", "server.aggregator": "fedyogi"},
     "moon+fedgen": {"algorithm": "moon+fedgen", "server.aggregator": "fedavgm"},
     "int8": {"algorithm": "moon", "server.aggregator": "fedavgm", "wire.dtype": "int8"},
@@ -216,6 +226,21 @@ def test_more_rounds_than_at_the_start_are_played(
     facts = json.loads((folder / "settings.json").read_text())
     assert facts["settings"]["num-rounds"] == 3
     assert len(facts["resumed"]) == 1
+
+
+def test_a_resumed_run_learns_with_what_it_was_allowed_to_change(
+    tmp_path: Path, undisturbed: Callable[[str], Path]
+) -> None:
+    run_in_process(settings("fedprox", **{"num-rounds": 2}), 3, tmp_path)
+    slower = {"train.learning-rate": 0.001, "resume-changes": "train.learning-rate"}
+    with pytest.raises(ResumeError, match=r"train\.learning-rate: started with 0\.05"):
+        resume("fedprox", tmp_path, **slower | {"resume-changes": ""})
+    folder = resume("fedprox", tmp_path, **slower)
+    lines = contents(folder)["lines"]
+    assert [line["scheduled"]["train.learning-rate"] for line in lines] == [0.05, 0.05, 0.001]
+    steady = contents(undisturbed("fedprox"))["lines"]
+    assert lines[:2] == steady[:2]
+    assert lines[2]["update-norm"] < steady[2]["update-norm"] / 2
 
 
 def test_an_experiment_begun_with_version_0_1_goes_on(

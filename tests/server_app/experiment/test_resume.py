@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from common.config import Settings, flat
+from common.config.settings import CHANGEABLE
 from server_app.errors import NothingToResumeError, OutputError, ResumeError
 from server_app.experiment.resume import FREE_TO_CHANGE, check_settings, locked, refuse_missing
 from tests.settings import default_run_config, make_settings
@@ -68,6 +69,25 @@ def test_nothing_that_shapes_a_round_is_free_to_change() -> None:
     tables = ("model.", "train.", "moon.", "fedgen.", "fedprox.")
     assert not [name for name in FREE_TO_CHANGE if name.startswith(tables)]
     assert not FREE_TO_CHANGE & {"seed", "algorithm", "server.min-replies", "server.exclude-rounds"}
+
+
+def test_a_resumed_run_may_change_what_it_names_and_nothing_else() -> None:
+    changed = {"train.learning-rate": 0.001, "moon.mu": 5.0}
+    freed = {"resume-changes": "train.learning-rate,moon.mu"}
+    check_settings(saved(), now(**changed, **freed))
+    with pytest.raises(ResumeError, match=r"fedprox\.mu: started with") as caught:
+        check_settings(saved(), now(**changed, **freed, **{"fedprox.mu": 1.0}))
+    assert "moon.mu: started" not in str(caught.value)
+    # What it named once is not free for ever.
+    with pytest.raises(ResumeError, match=r"moon\.mu: started with"):
+        check_settings(saved(), now(**changed, **{"resume-changes": "train.learning-rate"}))
+
+
+def test_every_setting_that_may_be_named_exists() -> None:
+    named = [name for name in default_run_config() if CHANGEABLE.fullmatch(name)]
+    # train and server: a learning rate and four more each; mu of fedprox; seven of moon, five of
+    # fedgen: were one renamed, it would be missing here.
+    assert len(named) == 10 + 1 + 7 + 5
 
 
 def test_a_setting_of_another_version_is_no_reason_to_refuse() -> None:

@@ -40,3 +40,13 @@ def test_who_is_away_is_named_and_stays_in_the_file(
     (said,) = caplog.messages
     assert "goes on without a," in said
     assert [each["name"] for each in read_settings(tmp_path)["clients"]] == ["a", "b"]
+
+
+def test_what_a_resumption_has_changed_stays_written_down(tmp_path: Path) -> None:
+    clients = [client("a", 1)]
+    write_settings(tmp_path, make_settings(experiment="e"), "id", clients)
+    resumed = {"experiment": "e", "resume": True, "resume-changes": "moon.mu", "moon.mu": 5.0}
+    note_resumption(tmp_path, make_settings(**resumed), "id", clients)
+    changed = read_settings(tmp_path)["resumed"][0]["changed"]
+    assert changed["moon.mu"] == {"then": 1.0, "now": 5.0}
+    assert sorted(changed) == ["moon.mu", "resume", "resume-changes"]

@@ -28,6 +28,7 @@ def report(**changes: Any) -> RoundReport:
         "updates": Updates({"a": 0.5, "b": 7.0}, ("b",)),
         "update_norm": 3.0,
         "alarms": ("look",),
+        "scheduled": {"moon.mu": 2.0},
     }
     return RoundReport(**values | changes)
 
@@ -51,6 +52,7 @@ def test_the_record_has_all_keys_and_is_strict_json() -> None:
     )
     assert json.loads(line) == {
         "round": 3,
+        "scheduled": {"moon.mu": 2.0},
         "train": {"loss": None, "x": [None, 1.0]},
         "clients": CLIENTS,
         "global": {"accuracy": 0.912, "loss": 0.5, "per-class": [1.0, None]},

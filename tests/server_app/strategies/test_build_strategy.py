@@ -7,14 +7,16 @@ from collections.abc import Callable
 import pytest
 import torch
 from flwr.app import ConfigRecord, Message
-from flwr.serverapp.strategy import FedAvg, FedMedian
+from flwr.serverapp.strategy import FedAvg, FedAvgM, FedMedian
 from torch import nn
 
 from common import records
+from common.config import Settings
 from common.models import SplitModel
 from server_app.strategies import AGGREGATORS, build_strategy
 from server_app.strategies.fedgen.fedgen import FedGen
 from server_app.strategies.uniform import UniformWeights
+from server_app.strategies.wrapper import chain
 from tests.server_app.strategies.conftest import Recorder
 from tests.settings import make_settings
 
@@ -106,3 +108,35 @@ def test_drawn_label_counts_are_those_that_a_round_can_draw(
     fedgen = build_strategy(settings, make_model(), Clients(), CPU)
     assert isinstance(fedgen, FedGen)
     assert (fedgen.why_not("0", reply(0, {}, 33, counts)) == "") == usable
+
+
+@pytest.mark.parametrize("aggregator", ["fedavgm", "fedadam", "fedyogi"])
+def test_the_servers_learning_rate_is_that_of_the_round(
+    aggregator: str, reply: Callable[..., Message]
+) -> None:
+    # A run whose rate is halved in round 3 takes, in each round, the step of one with that rate.
+    changing = {"server.learning-rate-decay": 0.5, "server.learning-rate-rounds": 2}
+    base = {"algorithm": "fedavg", "server.aggregator": aggregator, "server.momentum": 0.0}
+    rates = [1.0, 1.0, 0.5]
+    found = _steps(make_settings(**base, **changing), reply, len(rates))
+    for server_round, rate in enumerate(rates, start=1):
+        constant = _steps(make_settings(**base, **{"server.learning-rate": rate}), reply, 3)
+        torch.testing.assert_close(found[server_round - 1], constant[server_round - 1])
+    assert not torch.allclose(found[2], found[1])
+
+
+def _steps(settings: Settings, reply: Callable[..., Message], rounds: int) -> list[torch.Tensor]:
+    """Return the change of each round; every round begins at one and its clients are at zero."""
+    strategy = build_strategy(settings, make_model(), Clients(), CPU)
+    changes = []
+    for server_round in range(1, rounds + 1):
+        arrays = records.to_arrays({"w": torch.ones(2)})
+        for each in chain(strategy):
+            if isinstance(each, FedAvgM):
+                each.current_arrays = None  # its own copy of the model
+        strategy.configure_train(server_round, arrays, ConfigRecord(), _Grid())  # type: ignore[arg-type]
+        sent = [reply(node, {"w": torch.zeros(2)}, 5) for node in range(4)]
+        aggregated, _ = strategy.aggregate_train(server_round, sent)
+        assert aggregated is not None
+        changes.append(records.to_tensors(aggregated)["w"].float() - 1)
+    return changes
