@@ -19,11 +19,12 @@ _DIGEST = slice(8 + len(_START), 8 + len(_START) + 64)
 
 
 def pack_tensors(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> bytes:
-    """Return a safetensors file that carries its own SHA-256.
+    """Return a safetensors file whose SHA-256 another file is to note, as ``model.json`` does.
 
-    The same tensors and facts give the same bytes. Any safetensors reader opens the file:
-    digest, facts and the order of the names are in one metadata entry, ``moonflower``.
-    (One entry only, because safetensors writes several in random order.)
+    A file that stands alone is written by :func:`write_tensors`. The same tensors and facts give
+    the same bytes. Any safetensors reader opens the file: facts and the order of the names are in
+    one metadata entry, ``moonflower``. (One only, because safetensors writes several in random
+    order.)
 
     Parameters
     ----------
@@ -46,25 +47,21 @@ def pack_tensors(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> byt
         name: tensor.detach().cpu().contiguous().clone()
         for name, tensor in tensors.items()
     }
+    # The zeros are the place of a digest.
     note = "0" * 64 + json.dumps({"order": list(tensors), "facts": dict(facts)})
-    blob = safetensors.torch.save(owned, {"moonflower": note})
-    digest = _sha256_around_digest(blob).encode()
-    return blob[: _DIGEST.start] + digest + blob[_DIGEST.stop :]
+    return safetensors.torch.save(owned, {"moonflower": note})
 
 
 def unpack_tensors(blob: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors (on the CPU, in their order) and facts of :func:`pack_tensors`.
 
+    Its SHA-256 is the caller's to check, before.
+
     Raises
     ------
     DamagedFileError
-        A byte differs or is missing.
+        It is something else.
     """
-    start = blob[8 : _DIGEST.start]
-    if start != _START:
-        raise DamagedFileError("it does not begin like a file of Moonflower's")
-    if blob[_DIGEST] != _sha256_around_digest(blob).encode():
-        raise DamagedFileError("its SHA-256 differs from the one noted in it")
     try:
         tensors = safetensors.torch.load(blob)
         note = _note(blob[8 : 8 + _header_length(blob)])
@@ -74,8 +71,10 @@ def unpack_tensors(blob: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
-    """Write :func:`pack_tensors` to ``path`` as :func:`write_bytes` does."""
-    write_bytes(path, pack_tensors(tensors, facts))
+    """Write :func:`pack_tensors`, with its own SHA-256 in it, as :func:`write_bytes` does."""
+    blob = pack_tensors(tensors, facts)
+    digest = _sha256_around_digest(blob)
+    write_bytes(path, blob[: _DIGEST.start] + digest + blob[_DIGEST.stop :])
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -90,12 +89,17 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     Raises
     ------
     DamagedFileError
-        The content is not what was written; the message names the file.
+        A byte differs or is missing; the message names the file.
     OSError
         The file is missing or can't be read.
     """
+    blob = path.read_bytes()
     try:
-        return unpack_tensors(path.read_bytes())
+        if blob[8 : _DIGEST.start] != _START:
+            raise DamagedFileError("it does not begin like a file of Moonflower's")
+        if blob[_DIGEST] != _sha256_around_digest(blob):
+            raise DamagedFileError("its SHA-256 differs from the one noted in it")
+        return unpack_tensors(blob)
     except DamagedFileError as error:
         raise DamagedFileError(f"{path} is damaged: {error}") from error
 
@@ -130,7 +134,7 @@ def _note(header: bytes) -> dict[str, Any]:
     return note
 
 
-def _sha256_around_digest(blob: bytes) -> str:
+def _sha256_around_digest(blob: bytes) -> bytes:
     digest = hashlib.sha256(memoryview(blob)[: _DIGEST.start])
     digest.update(memoryview(blob)[_DIGEST.stop :])
-    return digest.hexdigest()
+    return digest.hexdigest().encode()

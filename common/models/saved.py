@@ -34,7 +34,8 @@ from common.storage import pack_tensors, unpack_tensors
 
 logger = logging.getLogger(NAME)
 
-FORMAT = 1
+FORMAT = 2
+"""In format 1 the weights carried a second SHA-256, which nobody looks at any more."""
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
 

@@ -28,7 +28,8 @@ from common.round_files import RoundFiles
 from common.storage import pack_tensors, unpack_tensors
 from server_app.errors import ResumeError
 
-FORMAT = 1
+FORMAT = 2
+"""In format 1 tensor files carried a second SHA-256, which nobody looks at any more."""
 DESCRIPTION = "checkpoint.json"
 MODEL = "model.safetensors"
 STRATEGY = "strategy.safetensors"

@@ -81,34 +81,45 @@ def test_any_tensors_come_back_with_bits_dtypes_shapes_and_order(
     assert restored_facts == facts
 
 
+def written(path: Path, tensors: dict[str, Tensor], facts: dict[str, str]) -> bytes:
+    write_tensors(path, tensors, facts)
+    return path.read_bytes()
+
+
+def assert_damaged(path: Path, blob: bytes) -> None:
+    path.write_bytes(blob)
+    with pytest.raises(DamagedFileError):
+        read_tensors(path)
+
+
 @timeless
 @given(tensors=any_tensors, facts=any_facts, data=st.data())
 def test_any_changed_byte_is_detected(
-    tensors: dict[str, Tensor], facts: dict[str, str], data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory,
+    tensors: dict[str, Tensor],
+    facts: dict[str, str],
+    data: st.DataObject,
 ) -> None:
-    blob = bytearray(pack_tensors(tensors, facts))
+    path = tmp_path_factory.mktemp("changed") / "file"
+    blob = bytearray(written(path, tensors, facts))
     position = data.draw(st.integers(0, len(blob) - 1))
     blob[position] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(DamagedFileError):
-        unpack_tensors(bytes(blob))
+    assert_damaged(path, bytes(blob))
 
 
-def test_each_single_bit_of_a_file_counts() -> None:
-    blob = pack_tensors({"a": torch.tensor([1.0])}, {"round": "1"})
+def test_each_single_bit_of_a_file_counts(tmp_path: Path) -> None:
+    blob = written(tmp_path / "a", {"a": torch.tensor([1.0])}, {"round": "1"})
     for bit in range(8 * len(blob)):
         damaged = bytearray(blob)
         damaged[bit // 8] ^= 1 << (bit % 8)
-        with pytest.raises(DamagedFileError):
-            unpack_tensors(bytes(damaged))
+        assert_damaged(tmp_path / "a", bytes(damaged))
 
 
-def test_each_truncation_and_any_extra_byte_is_detected() -> None:
-    blob = pack_tensors({"a": torch.arange(3)}, {})
+def test_each_truncation_and_any_extra_byte_is_detected(tmp_path: Path) -> None:
+    blob = written(tmp_path / "a", {"a": torch.arange(3)}, {})
     for length in range(len(blob)):
-        with pytest.raises(DamagedFileError):
-            unpack_tensors(blob[:length])
-    with pytest.raises(DamagedFileError):
-        unpack_tensors(blob + b"\0")
+        assert_damaged(tmp_path / "a", blob[:length])
+    assert_damaged(tmp_path / "a", blob + b"\0")
 
 
 def test_the_same_tensors_and_facts_give_the_same_bytes() -> None:
@@ -144,7 +155,7 @@ def test_the_name_that_safetensors_reserves_is_refused() -> None:
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
-    path.write_bytes(pack_tensors({"a": torch.ones(1)}, {})[:-1])
+    path.write_bytes(written(path, {"a": torch.ones(1)}, {})[:-1])
     with pytest.raises(DamagedFileError, match=r"a\.safetensors is damaged: its SHA-256"):
         read_tensors(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from common.data.kinds import Image
 from common.data.targets import ClassLabels
 from common.models import SavedModelError, SplitModel, build_model, load_facts, load_model
 from common.models.saved import save_model
+from common.storage import write_tensors
 from tests.settings import make_settings
 
 SPEC = DataSpec("test-images", Image((1, 9, 9), (0.1 + 0.2,), (1 / 3,)), ClassLabels(3))
@@ -97,7 +99,7 @@ def test_the_folder_or_either_file_may_be_given(tmp_path: Path, name: str) -> No
 def test_the_json_says_what_was_saved(tmp_path: Path) -> None:
     saved_model(tmp_path / "best", round=12, accuracy=0.1 + 0.2)
     description = json.loads((tmp_path / "best/model.json").read_text())
-    assert description["format"] == 1
+    assert description["format"] == 2
     assert description["moonflower"] == "0.1.0"
     assert description["model"]["batch-norm-buffers"] == "averaged"
     assert description["data"] == {
@@ -220,9 +222,20 @@ def test_a_description_of_another_model_is_refused(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     saved_model(tmp_path / "best")
-    edit(tmp_path / "best", format=2, moonflower="9.0")
-    with pytest.raises(SavedModelError, match=r"format 2, written by Moonflower 9\.0.*up to 1"):
+    edit(tmp_path / "best", format=3, moonflower="9.0")
+    with pytest.raises(SavedModelError, match=r"format 3, written by Moonflower 9\.0.*up to 2"):
         load_model(tmp_path / "best")
+
+
+def test_a_model_of_version_0_1_whose_weights_carry_their_own_hash_too_is_loaded(
+    tmp_path: Path,
+) -> None:
+    model = saved_model(tmp_path / "best")
+    weights = tmp_path / "best/model.safetensors"
+    write_tensors(weights, model.state_dict(), {})
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    edit(tmp_path / "best", format=1, weights={"file": weights.name, "sha256": digest})
+    assert same_logits(load_model(tmp_path / "best"), model)
 
 
 @pytest.mark.parametrize("call", [load_model, load_facts])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+from common.storage import write_tensors
+from server_app.errors import ResumeError
 from server_app.experiment.checkpoint import (
     Best,
     Checkpoint,
@@ -104,6 +108,37 @@ def test_every_flipped_bit_of_the_description_is_noticed(folder: Path) -> None:
         path.write_bytes(changed)
         assert round_of(folder) != 3, f"byte {place} of {len(blob)}: {blob[place : place + 1]!r}"
         (folder / "round-000003.damaged-1").rename(folder / "round-000003")
+
+
+@pytest.mark.parametrize("name", FILES[1:])
+def test_a_whole_file_of_another_round_is_damage(folder: Path, name: str) -> None:
+    shutil.copy(folder / "round-000001" / name, folder / "round-000003" / name)
+    assert round_of(folder) == 2
+
+
+def describe(folder: Path, **changes: Any) -> None:
+    """Change the description of a checkpoint; its checksum fits again."""
+    path = folder / "checkpoint.json"
+    facts = json.loads(path.read_text()) | changes
+    del facts["sha256"]
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps({**facts, "sha256": digest}))
+
+
+def test_one_of_version_0_1_whose_files_carry_their_own_hash_too_is_read(folder: Path) -> None:
+    newest, saved = folder / "round-000003", checkpoint(3)
+    write_tensors(newest / "model.safetensors", saved.arrays, {})
+    write_tensors(newest / "strategy.safetensors", saved.strategy, {})
+    digests = {name: hashlib.sha256((newest / name).read_bytes()).hexdigest() for name in FILES[1:]}
+    describe(newest, format=1, files=digests)
+    assert round_of(folder) == 3
+
+
+def test_one_of_a_newer_version_is_refused_and_stays(folder: Path) -> None:
+    describe(folder / "round-000003", format=3)
+    with pytest.raises(ResumeError, match=r"has format 3, this version .* reads up to 2"):
+        newest_checkpoint(folder)
+    assert "round-000003" in names(folder)
 
 
 def test_all_damaged_is_none_and_can_be_told_from_never_saved(folder: Path) -> None:
