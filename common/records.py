@@ -20,7 +20,7 @@ from flwr.app import (
     RecordDict,
 )
 
-from common.config import ModelSettings
+from common.config import SERVER_ONLY, ModelSettings
 from common.models import SplitModel, private_names
 
 Record = TypeVar("Record", ArrayRecord, MetricRecord, ConfigRecord)
@@ -93,7 +93,12 @@ def train_metrics(task_loss: str, algorithms: Iterable[str]) -> list[str]:
     The server takes no others: Flower's aggregators end a run on replies whose metrics differ.
     ``task_loss`` is the name of the task's own loss.
     """
-    terms = [name for each in algorithms for name in (each, *TERM_METRICS.get(each, ()))]
+    terms = [
+        name
+        for each in algorithms
+        if each not in SERVER_ONLY
+        for name in (each, *TERM_METRICS.get(each, ()))
+    ]
     return [LOSS, task_loss, *terms, STEPS, TRAIN_SECONDS]
 
 

@@ -7,6 +7,7 @@ the descriptions of the fields.
 
 from common.config.algorithms import (
     ALGORITHMS,
+    SERVER_ONLY,
     FedDynSettings,
     FedGenSettings,
     FedProxSettings,
@@ -25,6 +26,7 @@ from common.config.wire import WireDtype, WireSettings
 __all__ = [
     "ALGORITHMS",
     "NAME_PATTERN",
+    "SERVER_ONLY",
     "DataSettings",
     "FedDynSettings",
     "FedGenSettings",

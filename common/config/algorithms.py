@@ -11,7 +11,21 @@ from common.config.learning import TrainSettings
 from common.config.server import STEPPING, ServerSettings
 from common.config.settings_table import Decay, NonNegative, Positive, Table, Whole
 
-ALGORITHMS = ("fedavg", "fedprox", "scaffold", "feddyn", "moon", "fedgen")
+ALGORITHMS = (
+    "fedavg",
+    "fedprox",
+    "scaffold",
+    "feddyn",
+    "moon",
+    "fedgen",
+    "fednova",
+    "fedlc",
+    "fedrs",
+    "fedntd",
+    "feddecorr",
+)
+SERVER_ONLY = ("fednova",)
+"""Algorithms without a term: clients train as for ``fedavg``, and report nothing more."""
 
 
 class FedProxSettings(Table):
@@ -138,12 +152,56 @@ class FedGenSettings(Table):
     )
 
 
+class FedLCSettings(Table):
+    """``[fedlc]`` (Zhang et al., ICML 2022)."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"class labels"})
+
+    tau: NonNegative = Field(
+        description="Margin of a class with one example; one with n examples has tau * n^(-1/4)."
+    )
+
+
+class FedRSSettings(Table):
+    """``[fedrs]`` (Li and Zhan, KDD 2021)."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"class labels"})
+
+    alpha: Annotated[float, Field(ge=0, le=1)] = Field(
+        description="Factor on the logits of classes that a client lacks. 1: FedAvg."
+    )
+
+
+class FedNTDSettings(Table):
+    """``[fedntd]`` (Lee et al., NeurIPS 2022)."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"class labels"})
+
+    beta: NonNegative = Field(description="Weight of the not-true distillation loss.")
+    temperature: Positive = Field(description="Temperature tau of its two softmaxes.")
+
+
+class FedDecorrSettings(Table):
+    """``[feddecorr]`` (Shi et al., ICLR 2023)."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"z"})
+
+    beta: NonNegative = Field(description="Weight of the squared correlations of z, over d^2.")
+
+
 def apart(algorithms: Collection[str]) -> str:
     """Return why these algorithms can't be added up, or ""."""
     if {"scaffold", "feddyn"} <= set(algorithms):
         return "scaffold and feddyn both take the clients' drift out of the gradient: choose one"
     if {"fedprox", "feddyn"} <= set(algorithms):
         return "feddyn has fedprox's term in it, with feddyn.alpha for mu: leave fedprox out"
+    if {"fedlc", "fedrs"} <= set(algorithms):
+        return "fedlc and fedrs both replace the logits of the base loss: choose one"
+    if "fednova" in algorithms and {"fedprox", "feddyn"} & set(algorithms):
+        return (
+            "fednova knows how far the steps of SGD lead, and those with the quadratic term of "
+            "fedprox or feddyn lead elsewhere: choose one"
+        )
     return ""
 
 
@@ -153,6 +211,11 @@ def refused_training(algorithms: Collection[str], train: TrainSettings) -> str:
         return (
             "scaffold reads the mean gradient off a client's way, which only plain SGD allows: "
             "set train.optimizer='sgd' and train.momentum=0 (weight decay may stay)"
+        )
+    if "fednova" in algorithms and train.optimizer != "sgd":
+        return (
+            "fednova normalises by how far the steps of SGD lead (train.momentum may be anything): "
+            "set train.optimizer='sgd'"
         )
     return ""
 
@@ -165,9 +228,14 @@ def refused_aggregation(algorithms: Collection[str], server: ServerSettings) -> 
             "server.learning-rate-decay to 1 and server.learning-rate-warm-up to 0, or use "
             f"{', '.join(STEPPING)}"
         )
+    if "fednova" in algorithms and server.aggregator != "fedavg":
+        return (
+            "fednova is a mean of its own: server.aggregator has to be 'fedavg', and was "
+            f"{server.aggregator!r}"
+        )
     name = next((each for each in ("scaffold", "feddyn") if each in algorithms), "")
     allowed = {
-        "scaffold": ("fedavg", "fedavgm", "fedadam", "fedyogi"),
+        "scaffold": ("fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad"),
         "feddyn": ("fedavg",),
     }
     if name and server.aggregator not in allowed[name]:

@@ -9,7 +9,7 @@ from pydantic import Field
 from common.config.learning_rate import LearningRateSettings
 from common.config.settings_table import Fraction, NonNegative, Positive, Whole
 
-STEPPING = ("fedavgm", "fedadam", "fedyogi")
+STEPPING = ("fedavgm", "fedadam", "fedyogi", "fedadagrad")
 """Aggregators that take a step of ``server.learning-rate`` along the mean update."""
 
 
@@ -17,7 +17,14 @@ class ServerSettings(LearningRateSettings):
     """``[server]``: rounds, sampling and aggregation."""
 
     aggregator: Literal[
-        "fedavg", "fedavgm", "fedadam", "fedyogi", "fedmedian", "fedtrimmedavg", "multikrum"
+        "fedavg",
+        "fedavgm",
+        "fedadam",
+        "fedyogi",
+        "fedadagrad",
+        "fedmedian",
+        "fedtrimmedavg",
+        "multikrum",
     ] = Field(description="Flower strategy that combines the clients' models.")
     weighting: Literal["examples", "uniform"] = Field(
         description="Weight of a client in averages: its number of examples, or one each."
@@ -94,7 +101,8 @@ class ServerSettings(LearningRateSettings):
         "newest one is damaged. Clients keep their models of as many more rounds."
     )
     learning_rate: Positive = Field(
-        description="Learning rate of the server, before it falls: of FedAvgM, FedAdam and FedYogi."
+        description="Learning rate of the server, before it falls: of FedAvgM, FedAdam, FedYogi "
+        "and FedAdagrad."
     )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(description="Momentum of FedAvgM.")
     trim: Annotated[float, Field(ge=0, lt=0.5)] = Field(

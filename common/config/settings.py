@@ -10,9 +10,13 @@ from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_va
 
 from common.config.algorithms import (
     ALGORITHMS,
+    FedDecorrSettings,
     FedDynSettings,
     FedGenSettings,
+    FedLCSettings,
+    FedNTDSettings,
     FedProxSettings,
+    FedRSSettings,
     MoonSettings,
     apart,
     refused_aggregation,
@@ -71,6 +75,10 @@ class Settings(Table):
     feddyn: FedDynSettings
     moon: MoonSettings
     fedgen: FedGenSettings
+    fedlc: FedLCSettings
+    fedrs: FedRSSettings
+    fedntd: FedNTDSettings
+    feddecorr: FedDecorrSettings
 
     @property
     def algorithms(self) -> tuple[str, ...]:

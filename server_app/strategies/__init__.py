@@ -8,6 +8,7 @@ from typing import TypedDict
 
 import torch
 from flwr.serverapp.strategy import (
+    FedAdagrad,
     FedAdam,
     FedAvg,
     FedAvgM,
@@ -23,6 +24,7 @@ from common.logs import NAME
 from common.models import SplitModel
 from server_app.strategies.feddyn import FedDyn
 from server_app.strategies.fedgen.fedgen import FedGen
+from server_app.strategies.fednova import FedNova
 from server_app.strategies.robust import MultiKrumOfReplies, weakness
 from server_app.strategies.scaffold import Scaffold
 from server_app.strategies.server_learning_rate import ServerLearningRate
@@ -56,6 +58,7 @@ AGGREGATORS: dict[str, Callable[[ServerSettings], Strategy]] = {
     ),
     "fedadam": lambda settings: FedAdam(**_ALL, eta=settings.learning_rate),
     "fedyogi": lambda settings: FedYogi(**_ALL, eta=settings.learning_rate),
+    "fedadagrad": lambda settings: FedAdagrad(**_ALL, eta=settings.learning_rate),
     "fedmedian": lambda settings: FedMedian(**_ALL),
     "fedtrimmedavg": lambda settings: FedTrimmedAvg(**_ALL, beta=settings.trim),
     "multikrum": lambda settings: MultiKrumOfReplies(
@@ -85,6 +88,9 @@ WRAPPERS: dict[str, Wrap] = {
 }
 """Of the algorithms for which the server does something, by their names in ``algorithm``."""
 
+AVERAGES: dict[str, Callable[[Strategy, Settings, SplitModel], Strategy]] = {"fednova": FedNova}
+"""Of those that change the mean itself: they go next to the aggregator, inside of all weights."""
+
 
 def build_strategy(
     settings: Settings, model: SplitModel, clients: Clients, device: torch.device
@@ -96,6 +102,9 @@ def build_strategy(
     strategy = AGGREGATORS[settings.server.aggregator](settings.server)
     if isinstance(strategy, FedAvgM | FedOpt) and settings.server.learning_rate_changes:
         strategy = ServerLearningRate(strategy, settings.server)
+    for name in settings.algorithms:
+        if name in AVERAGES:
+            strategy = AVERAGES[name](strategy, settings, model)
     if settings.server.weighting == "uniform":
         strategy = UniformWeights(strategy)
     for name in settings.algorithms:

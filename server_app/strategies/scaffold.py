@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import cast
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -14,13 +13,13 @@ from torch import Tensor
 
 from common import records
 from common.config import Settings
-from common.data.batches import batches_in_epoch
 from common.logs import NAME
 from common.mirrored import control_variate_change
 from common.models import SplitModel, shared_parameters
 from common.schedules import learning_rate
 from common.second_model import pack_model, unpack_model
 from server_app.strategies.mirrored import MirroredSum, shared_in
+from server_app.strategies.steps import steps_of, why_not_steps
 from server_app.strategies.wrapper import Clients, Wrapper
 
 log = logging.getLogger(NAME)
@@ -78,24 +77,16 @@ class Scaffold(Wrapper):
         if arrays is not None:
             rate = learning_rate(self._settings.train, server_round)
             for each in weighted:
-                steps = int(cast(float, _metrics(each.reply)[records.STEPS]))
                 trained = shared_in(each.arrays, self._zeros)
-                change = control_variate_change(self._received, trained, self._c, steps, rate)
+                change = control_variate_change(
+                    self._received, trained, self._c, steps_of(each.reply), rate
+                )
                 self._own.add(server_round, each, change)
         return arrays, metrics
 
     def why_not(self, client: str, reply: Message) -> str:
-        """Return why the reply's number of steps can't be right, or "".
-
-        The change of c_k is divided by it, and no bound on the model's change holds it.
-        """
-        examples = int(cast(int, _metrics(reply)[records.NUM_EXAMPLES]))
-        train, steps = self._settings.train, _metrics(reply).get(records.STEPS)
-        in_epoch = batches_in_epoch(examples, train.batch_size, drop_last=train.drop_last)
-        expected = train.local_steps or train.local_epochs * in_epoch
-        if steps == expected:
-            return ""
-        return f"metric {records.STEPS!r} is {steps!r}, {examples} examples make {expected}"
+        """Return why the number of steps, a divisor of c_k's change, can't be right, or ""."""
+        return why_not_steps(reply, self._settings.train)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the sum of the clients' control variates, and which replies are in it."""
@@ -104,10 +95,6 @@ class Scaffold(Wrapper):
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Put :meth:`state_dict` back."""
         self._own.load_state_dict(state)
-
-
-def _metrics(reply: Message) -> MetricRecord:
-    return records.of_type(reply.content, MetricRecord)[records.METRICS]
 
 
 def weakness(settings: Settings) -> str:

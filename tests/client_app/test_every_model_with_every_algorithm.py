@@ -14,7 +14,7 @@ from client_app.state import ClientState
 from client_app.terms import TERMS, Instruction, build_terms
 from client_app.training import train
 from common import records
-from common.config import ALGORITHMS, Settings
+from common.config import ALGORITHMS, SERVER_ONLY, Settings
 from common.data import ClientData, DataSpec, ExampleSet, TrainBatches
 from common.data.kinds import Image
 from common.data.targets import ClassLabels
@@ -88,5 +88,5 @@ def test_a_step_changes_encoder_and_predictor(name: str, algorithm: str, tmp_pat
     assert any(key.startswith("predictor.") for key in changed)
 
 
-def test_every_algorithm_has_a_term_but_fedavg() -> None:
-    assert {*TERMS, "fedavg"} == set(ALGORITHMS)
+def test_every_algorithm_has_a_term_but_fedavg_and_the_servers_own() -> None:
+    assert {*TERMS, *SERVER_ONLY, "fedavg"} == set(ALGORITHMS)

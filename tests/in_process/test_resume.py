@@ -50,6 +50,9 @@ RUNS = {
     "local-buffers": {"algorithm": "fedgen", "model.batch-norm-buffers": "local"},
     "scaffold": {"algorithm": "scaffold", "train.momentum": 0.0, "wire.dtype": "float16"},
     "feddyn": {"algorithm": "feddyn+moon", "server.weighting": "uniform"},
+    "fednova": {"algorithm": "feddecorr+fednova", "wire.dtype": "int8"},
+    "fedlc": {"algorithm": "fedlc", "server.aggregator": "fedadagrad"},
+    "fedrs": {"algorithm": "fedntd+fedrs"},
     "private-encoders": {"algorithm": "fedgen", "model.sharing": "predictor"},
 }
 POINTS = [

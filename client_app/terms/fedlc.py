@@ -1,0 +1,61 @@
+"""FedLC's calibrated cross-entropy (Zhang et al., ICML 2022, arXiv:2209.00189)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch.nn.functional as F
+from flwr.app import RecordDict
+from torch import Tensor
+
+from client_app.terms.base import Instruction
+from common.models import SplitModel
+from common.tasks import Step
+
+
+def calibrated_logits(logits: Tensor, counts: Tensor, tau: float) -> Tensor:
+    """Return ``logits - tau * n_c^(-1/4)``: the fewer examples of a class, the larger its margin.
+
+    A class without examples gets ``-inf``, the limit: it takes no part in the softmax.
+
+    Parameters
+    ----------
+    logits : Tensor
+        Float ``[batch, classes]``.
+    counts : Tensor
+        ``[classes]``: n_c, the client's training examples of each class.
+    tau : float
+        From 0. At 0 the logits of classes with examples are unchanged.
+    """
+    margin = tau * counts.to(logits.dtype).pow(-0.25)
+    return (logits - margin).masked_fill(counts == 0, float("-inf"))
+
+
+class FedLC:
+    """``CE(calibrated logits, y) - CE(logits, y)``.
+
+    With the base loss, the calibrated cross-entropy is what is learned. No class of the batch is
+    without examples, so that it is finite.
+    """
+
+    name = "fedlc"
+    models_kept = 0
+
+    def begin(self, model: SplitModel, instruction: Instruction) -> None:
+        """Count the examples of each class."""
+        self._tau = instruction.settings.fedlc.tau
+        self._counts = instruction.data.label_counts.to(instruction.node.device)
+
+    def penalty(self, step: Step) -> Tensor:
+        """Return by how much the calibrated loss is above the base loss."""
+        return F.cross_entropy(calibrated_logits(step.output, self._counts, self._tau), step.y) - (
+            step.loss
+        )
+
+    def metrics(self) -> Mapping[str, Tensor]:
+        """Return nothing beyond the penalty itself."""
+        return {}
+
+    def end(self, model: SplitModel) -> RecordDict:
+        """Add nothing to the reply."""
+        return RecordDict()
