@@ -235,7 +235,7 @@ def refused_aggregation(algorithms: Collection[str], server: ServerSettings) -> 
         )
     name = next((each for each in ("scaffold", "feddyn") if each in algorithms), "")
     allowed = {
-        "scaffold": ("fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad"),
+        "scaffold": ("fedavg", *STEPPING),
         "feddyn": ("fedavg",),
     }
     if name and server.aggregator not in allowed[name]:

@@ -17,6 +17,8 @@ HOMES = ("common/tasks/", "common/data/", "common/models/")
 
 ALLOWED = {
     "client_app/terms/contrastive.py": "MOON's loss is -log softmax, which PyTorch calls so",
+    "client_app/terms/fedlc.py": "FedLC is a cross-entropy of other logits",
+    "client_app/terms/fedrs.py": "so is FedRS",
     "client_app/terms/generative.py": "FedGen's terms are cross-entropies of labels it has drawn",
     "server_app/strategies/fedgen/teacher.py": "so is its teacher's loss (Eq. 4)",
     "server_app/replies/checks.py": "running statistics are one number per channel of BatchNorm",
