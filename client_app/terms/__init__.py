@@ -21,7 +21,7 @@ TERMS: dict[str, Callable[[Settings], Term]] = {
     "fedprox": lambda settings: Proximal(),
     "scaffold": lambda settings: Scaffold(),
     "feddyn": lambda settings: FedDyn(),
-    "moon": lambda settings: Contrastive(settings.moon.buffer_size),
+    "moon": lambda settings: Contrastive(settings.moon),
     "fedgen": lambda settings: Generative(),
     "fedlc": lambda settings: FedLC(),
     "fedrs": lambda settings: FedRS(),

@@ -11,12 +11,16 @@ from torch import Tensor
 
 from client_app.state import LOCAL_MODEL
 from client_app.terms.base import Instruction
+from common.config import MoonSettings
 from common.models import SplitModel
 from common.models.split import frozen_copy
 from common.schedules import moon_mu, moon_temperature
 from common.tasks import Step
 
 _FROZEN_BATCH = 512
+
+_COUNT = ":models"
+"""Beside an average on disk: how many models are in it. A colon is in no name of PyTorch's."""
 
 
 def similarities(z: Tensor, z_frozen: Tensor) -> Tensor:
@@ -55,8 +59,36 @@ def model_contrastive_loss(sim: Tensor, temperature: float) -> Tensor:
     return F.cross_entropy(sim / temperature, target)
 
 
+def moving_average(
+    average: Mapping[str, Tensor], newest: Mapping[str, Tensor], decay: float, count: int
+) -> dict[str, Tensor]:
+    """Return the exponential moving average of a client's local models with one more in it.
+
+    ``average + (1 - decay) / (1 - decay^count) * (newest - average)``: each model weighs ``decay``
+    times the next one, and all weights add up to 1 from the first on, as with Adam's corrected
+    moments (Kingma and Ba, 2015). Without the correction, and a decay of 0.999, the first model
+    would be nearly all of it for hundreds of rounds. Integers are the newest's.
+
+    Parameters
+    ----------
+    average, newest : Mapping[str, Tensor]
+        The same names and shapes.
+    decay : float
+        In [0, 1).
+    count : int
+        How many models are in the result, at least 1; of one, it is that one.
+    """
+    weight = (1 - decay) / (1 - decay**count)
+    return {
+        name: torch.lerp(average[name], value, weight) if value.is_floating_point() else value
+        for name, value in newest.items()
+    }
+
+
 class Contrastive:
-    """``mu * l_con`` with this round's global model and K of the client's previous models.
+    """``mu * l_con`` with this round's global model and the client's previous models.
+
+    The negatives are the last K local models, or one moving average of all (``moon.previous``).
 
     In the first round of a client there is no negative and the term is zero. Where inputs
     are the same in every epoch, the frozen models see each example once per round instead of
@@ -65,16 +97,18 @@ class Contrastive:
 
     name = "moon"
 
-    def __init__(self, buffer_size: int) -> None:
-        self.models_kept = buffer_size
+    def __init__(self, settings: MoonSettings) -> None:
+        self._settings = settings
+        self.models_kept = settings.buffer_size if settings.previous == "models" else 0
 
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """Freeze the global model and load the previous ones of rounds before this one."""
-        settings, data = instruction.settings.moon, instruction.data
+        settings, data = self._settings, instruction.data
+        self._instruction = instruction
         self._mu = moon_mu(settings, instruction.server_round)
         self._temperature = moon_temperature(settings, instruction.server_round)
         now = model.state_dict()
-        previous = instruction.kept(LOCAL_MODEL, settings.buffer_size, like=now)
+        previous = self._previous(now)
         self._frozen = [frozen_copy(model, state) for state in (now, *previous)]
         self._cached: Tensor | None = None
         if instruction.settings.data.augmentation == "none":
@@ -100,8 +134,24 @@ class Contrastive:
         return self._sums
 
     def end(self, model: SplitModel) -> RecordDict:
-        """Add nothing: the app keeps the local model on disk (``models_kept``)."""
+        """Keep the moving average, if it is what serves; local models are the app's to keep."""
+        if self._settings.previous == "ema":
+            newest, count = model.state_dict(), self._averaged + 1
+            average = self._average or newest
+            kept = moving_average(average, newest, self._settings.ema_decay, count)
+            self._instruction.keep(self.name, {**kept, _COUNT: torch.tensor(count)})
         return RecordDict()
+
+    def _previous(self, now: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+        """Return the negatives of rounds before this one, with the names and shapes of ``now``."""
+        if self._settings.previous == "models":
+            return self._instruction.kept(LOCAL_MODEL, self._settings.buffer_size, like=now)
+        self._average: dict[str, Tensor] = {}
+        self._averaged = 0
+        for kept in self._instruction.kept(self.name, like={**now, _COUNT: torch.tensor(0)}):
+            self._averaged = int(kept.pop(_COUNT))
+            self._average = {name: kept[name].to(tensor) for name, tensor in now.items()}
+        return [self._average] if self._average else []
 
     @torch.no_grad()
     def _represent(self, x: Tensor) -> Tensor:

@@ -72,8 +72,16 @@ class MoonSettings(Table):
         description="How mu and tau go from their start to their end: along a line or half a "
         "cosine."
     )
+    previous: Literal["models", "ema"] = Field(
+        description="The negatives: the client's last `buffer-size` local models (paper), or one "
+        "exponential moving average of them all, which is one file and one frozen pass."
+    )
     buffer_size: Annotated[Whole, Field(ge=1, le=16)] = Field(
-        description="Previous local models K that serve as negatives."
+        description="Previous local models K that serve as negatives, with `previous` `models`."
+    )
+    ema_decay: Annotated[float, Field(ge=0, lt=1)] = Field(
+        description="Factor on the weight of a local model in `previous` `ema` for every later "
+        "round that the client took part in. 0: the newest one alone."
     )
 
     # Validators of fields: those of the table would not run while a field is wrong.

@@ -34,9 +34,10 @@ RUNS = {
     "fedavg": {"algorithm": "fedavg", "server.aggregator": "fedadam"},
     "fedprox": {"algorithm": "fedprox"},
     "moon": {"algorithm": "moon", "moon.buffer-size": 2},
-    "schedules": {
+    "moon-ema-schedules": {
         "algorithm": "moon",
         "server.aggregator": "fedavgm",
+        "moon.previous": "ema",
         "moon.mu-start": 0.1,
         "moon.mu-rounds": 2,
         "train.learning-rate-warm-up": 1,

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_app.terms.contrastive import model_contrastive_loss, similarities
+from client_app.terms.contrastive import model_contrastive_loss, moving_average, similarities
 
 
 def test_similarity_is_the_cosine_to_each_frozen_model() -> None:
@@ -57,3 +57,21 @@ def test_loss_with_one_negative_is_softplus_of_the_difference(
     difference = (negative - positive) / tau
     expected = max(difference, 0) + math.log1p(math.exp(-abs(difference)))
     assert loss.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_the_moving_average_weighs_from_the_first_model_on() -> None:
+    average: dict[str, torch.Tensor] = {}
+    for count, value in enumerate([1.0, 2.0, 6.0], start=1):
+        newest = {"w": torch.tensor([value]), "batches": torch.tensor(10 * count)}
+        average = moving_average(average or newest, newest, 0.5, count)
+    # Weights 1/4, 1/2, 1 over 7/4: (1 + 4 + 24) / 7. What is counted is not averaged.
+    assert average["w"].item() == pytest.approx(29 / 7)
+    assert average["batches"].item() == 30
+
+
+def test_a_slow_moving_average_of_few_models_is_nearly_their_mean() -> None:
+    models = [{"w": torch.tensor([float(value)])} for value in (1, 2, 3, 4)]
+    average = models[0]
+    for count, newest in enumerate(models, start=1):
+        average = moving_average(average, newest, 0.999, count)
+    assert average["w"].item() == pytest.approx(2.5, abs=0.01)
