@@ -73,7 +73,7 @@ class Instruction:
 
 
 class Term(Protocol):
-    """One summand of the local objective.
+    """One summand of the local objective; a term that derives from it says only what differs.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Term(Protocol):
     """
 
     name: str
-    models_kept: int
+    models_kept: int = 0
 
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """Prepare for a round; ``model`` holds the global weights."""
@@ -101,11 +101,14 @@ class Term(Protocol):
         """Return sums over the round's steps, to be divided by their number.
 
         The keys are the same for every client and every round, since Flower's aggregators
-        refuse replies whose keys differ.
+        refuse replies whose keys differ. None beyond the penalty unless a term overrides this.
         """
+        return {}
 
     def end(self, model: SplitModel) -> RecordDict:
         """Return records to add to the reply; ``model`` holds the trained local weights.
 
-        What the term wants to find in later rounds is given to :meth:`Instruction.keep` here.
+        What the term wants to find in later rounds is given to :meth:`Instruction.keep` here. No
+        records unless a term overrides this.
         """
+        return RecordDict()

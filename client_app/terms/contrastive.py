@@ -10,14 +10,13 @@ from flwr.app import RecordDict
 from torch import Tensor
 
 from client_app.state import LOCAL_MODEL
-from client_app.terms.base import Instruction
+from client_app.terms.base import Instruction, Term
+from client_app.terms.frozen import FrozenPass
 from common.config import MoonSettings
 from common.models import SplitModel
 from common.models.split import frozen_copy
 from common.schedules import moon_mu, moon_temperature
 from common.tasks import Step
-
-_FROZEN_BATCH = 512
 
 _COUNT = ":models"
 """Beside an average on disk: how many models are in it. A colon is in no name of PyTorch's."""
@@ -85,14 +84,12 @@ def moving_average(
     }
 
 
-class Contrastive:
+class Contrastive(Term):
     """``mu * l_con`` with this round's global model and the client's previous models.
 
     The negatives are the last K local models, or one moving average of all (``moon.previous``).
 
-    In the first round of a client there is no negative and the term is zero. Where inputs
-    are the same in every epoch, the frozen models see each example once per round instead of
-    once per epoch; with augmentation they see each batch.
+    In the first round of a client there is no negative and the term is zero.
     """
 
     name = "moon"
@@ -103,26 +100,20 @@ class Contrastive:
 
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """Freeze the global model and load the previous ones of rounds before this one."""
-        settings, data = self._settings, instruction.data
+        settings = self._settings
         self._instruction = instruction
         self._mu = moon_mu(settings, instruction.server_round)
         self._temperature = moon_temperature(settings, instruction.server_round)
         now = model.state_dict()
         previous = self._previous(now)
         self._frozen = [frozen_copy(model, state) for state in (now, *previous)]
-        self._cached: Tensor | None = None
-        if instruction.settings.data.augmentation == "none":
-            # In batches of one size whether the set is resident or not: how much memory is free
-            # must not change a bit.
-            parts = data.train.batches_in_order(_FROZEN_BATCH)
-            self._cached = torch.cat([self._represent(x) for x, _ in parts], dim=1)
+        self._z_frozen = FrozenPass(self._represent, instruction, dim=1)
         zero = torch.zeros((), device=instruction.node.device)
         self._sums = {"sim-global": zero.clone(), "sim-previous": zero.clone()}
 
     def penalty(self, step: Step) -> Tensor:
         """Return ``mu * l_con`` of the batch, zero without a previous model."""
-        frozen = self._represent(step.x) if self._cached is None else self._cached[:, step.index]
-        sim = similarities(step.z, frozen)
+        sim = similarities(step.z, self._z_frozen.of(step))
         self._sums["sim-global"] += sim[:, 0].detach().mean()
         if len(self._frozen) == 1:
             return sim.new_zeros(())
@@ -153,7 +144,6 @@ class Contrastive:
             self._average = {name: kept[name].to(tensor) for name, tensor in now.items()}
         return [self._average] if self._average else []
 
-    @torch.no_grad()
     def _represent(self, x: Tensor) -> Tensor:
         """Return ``z`` of every frozen model, float ``[models, batch, latent_dim]``.
 

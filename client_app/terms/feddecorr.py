@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
-from flwr.app import RecordDict
 from torch import Tensor
 
-from client_app.terms.base import Instruction
+from client_app.terms.base import Instruction, Term
 from common.models import SplitModel
 from common.tasks import Step
 
@@ -38,11 +35,10 @@ def squared_correlation(z: Tensor) -> Tensor:
     return correlation.square().sum() / dim**2
 
 
-class FedDecorr:
+class FedDecorr(Term):
     """``beta * ||K||_F^2 / d^2``: z is to use all of its dimensions, also where labels are few."""
 
     name = "feddecorr"
-    models_kept = 0
 
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """Read beta."""
@@ -51,11 +47,3 @@ class FedDecorr:
     def penalty(self, step: Step) -> Tensor:
         """Return the weighted term of the batch."""
         return self._beta * squared_correlation(step.z)
-
-    def metrics(self) -> Mapping[str, Tensor]:
-        """Return nothing beyond the penalty itself."""
-        return {}
-
-    def end(self, model: SplitModel) -> RecordDict:
-        """Add nothing to the reply."""
-        return RecordDict()

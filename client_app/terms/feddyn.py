@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from flwr.app import RecordDict
 from torch import Tensor
 
-from client_app.terms.base import Instruction
+from client_app.terms.base import Instruction, Term
 from client_app.terms.mirrored import inner_product, keep_own, own_of, shared_values
 from client_app.terms.proximal import squared_distance
 from common.mirrored import gradient_change
@@ -15,7 +13,7 @@ from common.models import SplitModel
 from common.tasks import Step
 
 
-class FedDyn:
+class FedDyn(Term):
     """``-<g_k, theta> + alpha/2 ||theta - theta^t||^2`` (Eq. 1), over the shared parameters.
 
     ``g_k`` is this client's own estimate of the gradient of its loss, zero in its first round. The
@@ -23,7 +21,6 @@ class FedDyn:
     """
 
     name = "feddyn"
-    models_kept = 0
 
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """Read g_k, and remember the global weights theta^t."""
@@ -37,10 +34,6 @@ class FedDyn:
         theta = [step.model.get_parameter(name) for name in self._received]
         distance = squared_distance(theta, self._received.values())
         return self._alpha / 2 * distance + inner_product(step.model, self._direction)
-
-    def metrics(self) -> Mapping[str, Tensor]:
-        """Return nothing beyond the penalty itself."""
-        return {}
 
     def end(self, model: SplitModel) -> RecordDict:
         """Keep g_k of this round. The server derives its change from the reply."""

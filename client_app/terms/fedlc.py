@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch.nn.functional as F
-from flwr.app import RecordDict
 from torch import Tensor
 
-from client_app.terms.base import Instruction
+from client_app.terms.base import Instruction, Term
 from common.models import SplitModel
 from common.tasks import Step
 
@@ -31,7 +28,7 @@ def calibrated_logits(logits: Tensor, counts: Tensor, tau: float) -> Tensor:
     return (logits - margin).masked_fill(counts == 0, float("-inf"))
 
 
-class FedLC:
+class FedLC(Term):
     """``CE(calibrated logits, y) - CE(logits, y)``.
 
     With the base loss, the calibrated cross-entropy is what is learned. No class of the batch is
@@ -39,7 +36,6 @@ class FedLC:
     """
 
     name = "fedlc"
-    models_kept = 0
 
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """Count the examples of each class."""
@@ -51,11 +47,3 @@ class FedLC:
         return F.cross_entropy(calibrated_logits(step.output, self._counts, self._tau), step.y) - (
             step.loss
         )
-
-    def metrics(self) -> Mapping[str, Tensor]:
-        """Return nothing beyond the penalty itself."""
-        return {}
-
-    def end(self, model: SplitModel) -> RecordDict:
-        """Add nothing to the reply."""
-        return RecordDict()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 import torch.nn.functional as F
-from flwr.app import RecordDict
 from torch import Tensor
 
-from client_app.terms.base import Instruction
+from client_app.terms.base import Instruction, Term
 from client_app.terms.frozen import FrozenPass
 from common.models import SplitModel
 from common.models.split import frozen_copy
@@ -43,11 +40,10 @@ def not_true_divergence(
     return F.kl_div(local, target, reduction="batchmean", log_target=True)
 
 
-class FedNTD:
+class FedNTD(Term):
     """``beta * L_NTD`` with the global model of this round as the teacher, in eval mode."""
 
     name = "fedntd"
-    models_kept = 0
 
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """Freeze the global model."""
@@ -60,11 +56,3 @@ class FedNTD:
         taught = self._teacher.of(step)
         divergence = not_true_divergence(step.output, taught, step.y, self._settings.temperature)
         return self._settings.beta * divergence
-
-    def metrics(self) -> Mapping[str, Tensor]:
-        """Return nothing beyond the penalty itself."""
-        return {}
-
-    def end(self, model: SplitModel) -> RecordDict:
-        """Add nothing to the reply."""
-        return RecordDict()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 import torch.nn.functional as F
-from flwr.app import RecordDict
 from torch import Tensor
 
-from client_app.terms.base import Instruction
+from client_app.terms.base import Instruction, Term
 from common.models import SplitModel
 from common.tasks import Step
 
@@ -29,7 +26,7 @@ def restricted_logits(logits: Tensor, held: Tensor, alpha: float) -> Tensor:
     return torch.where(held, logits, alpha * logits)
 
 
-class FedRS:
+class FedRS(Term):
     """``CE(restricted logits, y) - CE(logits, y)``: with the base loss, the first is learned.
 
     A client pushes the weights of classes that it has never seen away from all of its examples;
@@ -37,7 +34,6 @@ class FedRS:
     """
 
     name = "fedrs"
-    models_kept = 0
 
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """See which classes this client has."""
@@ -48,11 +44,3 @@ class FedRS:
         """Return by how much the restricted loss is above the base loss."""
         restricted = restricted_logits(step.output, self._held, self._alpha)
         return F.cross_entropy(restricted, step.y) - step.loss
-
-    def metrics(self) -> Mapping[str, Tensor]:
-        """Return nothing beyond the penalty itself."""
-        return {}
-
-    def end(self, model: SplitModel) -> RecordDict:
-        """Add nothing to the reply."""
-        return RecordDict()

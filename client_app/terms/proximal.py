@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import torch
-from flwr.app import RecordDict
 from torch import Tensor
 
-from client_app.terms.base import Instruction
+from client_app.terms.base import Instruction, Term
 from common.models import SplitModel, shared_parameters
 from common.tasks import Step
 
@@ -23,14 +22,13 @@ def squared_distance(parameters: Iterable[Tensor], global_parameters: Iterable[T
     ).sum()
 
 
-class Proximal:
+class Proximal(Term):
     """``mu/2 * ||w - w_global||^2`` (Eq. 2), over the shared parameters; buffers are no part of it.
 
     An encoder that is not shared (``model.sharing``) has no global weights to be near to.
     """
 
     name = "fedprox"
-    models_kept = 0
 
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """Remember the global weights."""
@@ -41,14 +39,6 @@ class Proximal:
     def penalty(self, step: Step) -> Tensor:
         """Return ``mu/2 * ||w - w_global||^2``."""
         return self._mu / 2 * squared_distance(self._shared(step.model), self._global)
-
-    def metrics(self) -> Mapping[str, Tensor]:
-        """Return nothing beyond the penalty itself."""
-        return {}
-
-    def end(self, model: SplitModel) -> RecordDict:
-        """Add nothing to the reply."""
-        return RecordDict()
 
     def _shared(self, model: SplitModel) -> list[Tensor]:
         return [model.get_parameter(name) for name in self._names]

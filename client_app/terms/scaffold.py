@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import cast
 
 import torch
 from flwr.app import RecordDict
 from torch import Tensor
 
-from client_app.terms.base import Instruction
+from client_app.terms.base import Instruction, Term
 from client_app.terms.mirrored import inner_product, keep_own, own_of, shared_values
 from common import records
 from common.mirrored import control_variate_change
@@ -19,7 +18,7 @@ from common.second_model import unpack_model
 from common.tasks import Step
 
 
-class Scaffold:
+class Scaffold(Term):
     """Steps along ``g - c_k + c`` (Eq. 3), over the shared parameters.
 
     ``c`` comes with the instruction, ``c_k`` is this client's own, by option II of Eq. 4. In the
@@ -27,7 +26,6 @@ class Scaffold:
     """
 
     name = "scaffold"
-    models_kept = 0
 
     def begin(self, model: SplitModel, instruction: Instruction) -> None:
         """Read c and c_k, and remember the global weights."""
@@ -41,10 +39,6 @@ class Scaffold:
         """Return zero with the gradient ``c - c_k``."""
         self._steps += 1
         return inner_product(step.model, self._correction)
-
-    def metrics(self) -> Mapping[str, Tensor]:
-        """Return nothing beyond the penalty itself."""
-        return {}
 
     def end(self, model: SplitModel) -> RecordDict:
         """Keep c_k of this round. The server derives its change from the reply."""
