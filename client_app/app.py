@@ -61,6 +61,8 @@ def on_query(message: Message, context: Context) -> Message:
         check_computation(settings.train, node.device)
         data = load_client_data(settings, node)
         answer[records.CLIENT_LABELS] = data.label_counts.tolist()
+        if data.moments:
+            answer.update(records.moments_to_config(data.moments))
         answer[records.CLIENT_DEVICE] = str(node.device)
     except (SettingsError, DataError) as error:
         answer[records.CLIENT_ERROR] = str(error)
@@ -135,7 +137,7 @@ class _Client:
             settings=settings,
             node=node,
             server_round=int(cast(int, config[records.ROUND])),
-            data=load_client_data(settings, node),
+            data=load_client_data(settings, node, records.statistics_of(config)),
             state=ClientState(
                 node.folders.state,
                 str(config[records.EXPERIMENT]),

@@ -6,7 +6,7 @@ Beside them only what terms report: each under its own name and those of ``Term.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from flwr.app import (
 )
 
 from common.config import SERVER_ONLY, ModelSettings
+from common.data import Moments, Statistics
 from common.models import SplitModel, private_names
 
 Record = TypeVar("Record", ArrayRecord, MetricRecord, ConfigRecord)
@@ -56,6 +57,11 @@ EXPERIMENT = "experiment"
 EXPERIMENT_ID = "experiment-id"
 """Made once per experiment: state of an earlier one of the same name is not taken for its own."""
 
+STATISTICS_MEAN = "statistics.mean"
+"""Over all sites, list[float] by column, where the kind of data is standardised; so the next
+(:class:`common.data.Statistics`)."""
+STATISTICS_STD = "statistics.std"
+
 # Keys of METRICS; a task adds its own (``Task.loss_name``, ``Task.sums``)
 NUM_EXAMPLES = "num-examples"
 STEPS = "steps"
@@ -71,6 +77,11 @@ TERM_METRICS = {
 # Keys of CLIENT
 CLIENT_NAME = "name"
 CLIENT_LABELS = "examples-per-label"
+CLIENT_PRESENT = "present-per-column"
+"""Where the kind of data is standardised: training examples that have a value in each column; so
+the next two (:class:`common.data.Moments`)."""
+CLIENT_SUMS = "sums-per-column"
+CLIENT_SQUARES = "squares-per-column"
 CLIENT_PARTITION = "partition"
 """Share of a partitioned data set, as "3 of 10"; empty for a site with data of its own."""
 CLIENT_DEVICE = "device"
@@ -100,6 +111,30 @@ def train_metrics(task_loss: str, algorithms: Iterable[str]) -> list[str]:
         for name in (each, *TERM_METRICS.get(each, ()))
     ]
     return [LOSS, task_loss, *terms, STEPS, TRAIN_SECONDS]
+
+
+def moments_to_config(moments: Moments) -> dict[str, list[int] | list[float]]:
+    """Return what a client adds to its answer to a query."""
+    return {
+        CLIENT_PRESENT: list(moments.present),
+        CLIENT_SUMS: list(moments.sums),
+        CLIENT_SQUARES: list(moments.squares),
+    }
+
+
+def statistics_to_config(statistics: Statistics) -> dict[str, list[float]]:
+    """Return what the server adds to CONFIG; nothing where nothing is standardised."""
+    if not statistics.mean:
+        return {}
+    return {STATISTICS_MEAN: list(statistics.mean), STATISTICS_STD: list(statistics.std)}
+
+
+def statistics_of(config: ConfigRecord) -> Statistics:
+    """Return what :func:`statistics_to_config` was given."""
+    mean, std = (
+        tuple(cast(list[float], config.get(key, []))) for key in (STATISTICS_MEAN, STATISTICS_STD)
+    )
+    return Statistics(mean, std)
 
 
 def to_arrays(state: Mapping[str, torch.Tensor]) -> ArrayRecord:

@@ -91,6 +91,9 @@ def _serve(grid: Grid, context: Context, clock: Clock) -> Path:
         if checkpoint:
             load_strategy_state(strategy, checkpoint.strategy)
         tracker.begin(roster.clients)
+        if test_set is not None and tracker.statistics.mean:
+            # Opened before, so that a mistake in it is told without waiting for clients.
+            test_set = load_server_test_set(settings, folders, device, tracker.statistics)
         arrays = records.to_arrays(records.shared_state(model, settings.model))
         federation = Federation(settings, grid, roster, strategy, model, test_set, tracker, clock)
         try:

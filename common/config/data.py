@@ -67,8 +67,18 @@ class DataSettings(Table):
         "what the built-in source has."
     )
     features: Annotated[Whole, Field(ge=0, le=65536)] = Field(
-        description="Columns of a table. Its numbers should be of the order of 1: nothing is "
-        "scaled. 0: the data are images."
+        description="Columns of an `npz` table. 0: the data are something else."
+    )
+    standardise: bool = Field(
+        description="Whether the numbers of a table are standardised by mean and standard "
+        "deviation over all sites. For that each site tells the server the number, sum and sum of "
+        "squares of each column of its training examples (docs/security.md). They are fixed when "
+        "the experiment begins. false: the model sees numbers as they are."
+    )
+    missing: Literal["indicate", "refuse"] = Field(
+        description="Missing values in a table (NaN, empty): `indicate`, the mean over all sites "
+        "takes their place, and beside every number the model sees whether it is missing; or "
+        "`refuse`, the site's data can't be used."
     )
     num_classes: Annotated[Whole, Field(ge=0, le=65536)] = Field(
         description="Classes of `folder` and `npz` data. 0: what the built-in source has, or the "

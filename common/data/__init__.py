@@ -10,6 +10,7 @@ from common.data.errors import DataError
 from common.data.examples import ExampleSet
 from common.data.partition import partition_indices
 from common.data.spec import DataSpec, data_spec
+from common.data.statistics import Moments, Statistics
 
 __all__ = [
     "Batch",
@@ -17,6 +18,8 @@ __all__ = [
     "DataError",
     "DataSpec",
     "ExampleSet",
+    "Moments",
+    "Statistics",
     "TrainBatches",
     "data_spec",
     "load_client_data",

@@ -18,7 +18,7 @@ class Arrays:
     Attributes
     ----------
     x : ndarray
-        ``[n, *shape]``, as the kind of data stores it: bytes or float32.
+        ``[n, *stored_shape]``, as the kind of data stores it: bytes or float32.
     y : ndarray
         ``[n]``: labels (int64, from 0) or numbers (float32).
     """
@@ -40,10 +40,10 @@ def checked(arrays: Arrays, spec: DataSpec, origin: str) -> Arrays:
     DataError
         Wrong shape, or what kind and targets refuse.
     """
-    if arrays.x.shape[1:] != spec.kind.shape or arrays.x.shape[0] != len(arrays.y):
+    if arrays.x.shape[1:] != spec.kind.stored_shape or arrays.x.shape[0] != len(arrays.y):
         raise DataError(
-            f"{origin}: expected {spec.kind.stored} {['n', *spec.kind.shape]} with as many labels, "
-            f"found {spec.kind.stored} {list(arrays.x.shape)} and {len(arrays.y)} labels"
+            f"{origin}: expected {spec.kind.stored} {['n', *spec.kind.stored_shape]} with as many "
+            f"labels, found {spec.kind.stored} {list(arrays.x.shape)} and {len(arrays.y)} labels"
         )
     spec.targets.check(arrays.y, origin)
     spec.kind.check(arrays.x, origin)

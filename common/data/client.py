@@ -25,6 +25,7 @@ from common.data.splits import (
     stratified_fraction,
     validation_split,
 )
+from common.data.statistics import Moments, Statistics
 from common.data.targets import Numbers
 from common.node import Folders, Node
 from common.seeding import derive_seed, numpy_generator
@@ -42,11 +43,14 @@ class ClientData:
     label_counts : Tensor
         Int64 ``[groups]`` on the CPU: examples of each label in ``train``, or their number where
         the targets are no labels (``Targets.groups``).
+    measure : callable
+        Called once, when the moments are first asked for: only a query does.
     """
 
     open_train: Callable[[], ExampleSet]
     open_evaluation: Callable[[], ExampleSet]
     label_counts: Tensor
+    measure: Callable[[], Moments | None] = lambda: None
 
     @cached_property
     def train(self) -> ExampleSet:
@@ -58,9 +62,18 @@ class ClientData:
         """May be empty."""
         return self.open_evaluation()
 
+    @cached_property
+    def moments(self) -> Moments | None:
+        """Of the examples in ``train``, as stored; None where nothing is standardised."""
+        return self.measure()
 
-def load_client_data(settings: Settings, node: Node) -> ClientData:
+
+def load_client_data(
+    settings: Settings, node: Node, statistics: Statistics | None = None
+) -> ClientData:
     """Return this client's examples; when asked for, they lie on its device where they fit.
+
+    They are standardised by ``statistics``, which only the server knows: a query has none.
 
     A node with a partition id holds a share of the data set, whether that is built in or the
     user's own; one without holds all that is in its folder (``folder`` and ``npz`` only).
@@ -76,7 +89,7 @@ def load_client_data(settings: Settings, node: Node) -> ClientData:
     data = settings.data
     # All that can be wrong is said when the client is asked who it is, not when it first trains.
     check_limit()
-    spec = data_spec(data)
+    spec = data_spec(data).fitted(statistics or Statistics())
     spec.kind.augmentation(data.augmentation)
     train = load_split(data, node.folders, "train")
     if train is None:
@@ -96,11 +109,15 @@ def load_client_data(settings: Settings, node: Node) -> ClientData:
         partial(open_examples, train.arrays, kept, spec, node.device),
         partial(open_examples, *tested, spec, node.device),
         torch.from_numpy(counts.astype(np.int64)),
+        lambda: spec.moments(train.arrays.x[kept]),
     )
 
 
 def load_server_test_set(
-    settings: Settings, folders: Folders, device: torch.device
+    settings: Settings,
+    folders: Folders,
+    device: torch.device,
+    statistics: Statistics | None = None,
 ) -> ExampleSet | None:
     """Return the source's whole test set; ``None`` for site data without one on this machine.
 
@@ -112,8 +129,8 @@ def load_server_test_set(
     test = load_split(settings.data, folders, "test")
     if test is None:
         return None
-    rows = np.arange(len(test.arrays.y))
-    return open_examples(test.arrays, rows, data_spec(settings.data), device)
+    spec = data_spec(settings.data).fitted(statistics or Statistics())
+    return open_examples(test.arrays, np.arange(len(test.arrays.y)), spec, device)
 
 
 def _validation(

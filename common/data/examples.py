@@ -29,7 +29,7 @@ class StoredExamples(Dataset[Tensor]):
     Attributes
     ----------
     stored : ndarray
-        ``[n, *shape]``, as the kind of data stores it.
+        ``[n, *stored_shape]``, as the kind of data stores it.
     rows : ndarray of int64
         Which of them belong to the set, in its order.
     kind : Kind

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from numpy.typing import NDArray
+
 from common.config import DataSettings
-from common.data.kinds import KINDS, Image, Kind, Table
+from common.data.errors import DataError
+from common.data.kinds import KINDS, Image, Kind, Standardised, Table
+from common.data.statistics import Moments, Statistics
 from common.data.targets import ClassLabels, Numbers, Targets
 
 
@@ -26,6 +30,35 @@ class DataSpec:
     name: str
     kind: Kind
     targets: Targets
+
+    @property
+    def measured(self) -> int:
+        """Of how many columns a site sends moments; 0 where nothing is standardised."""
+        return self.kind.measured if isinstance(self.kind, Standardised) else 0
+
+    def moments(self, x: NDArray[Any]) -> Moments | None:
+        """Return the moments of stored examples ``[n, *stored_shape]``, if any are measured."""
+        if isinstance(self.kind, Standardised) and self.kind.measured:
+            return self.kind.moments(x)
+        return None
+
+    def fitted(self, statistics: Statistics) -> DataSpec:
+        """Return the spec whose kind standardises by ``statistics``; empty ones change nothing.
+
+        Raises
+        ------
+        DataError
+            They are of another number of columns.
+        """
+        if not isinstance(self.kind, Standardised) or not statistics.mean:
+            return self
+        if {len(statistics.mean), len(statistics.std)} != {self.kind.measured}:
+            raise DataError(
+                f"the statistics are of {len(statistics.mean)} columns, and {self.name!r} has "
+                f"{self.kind.measured} that are standardised: does this node run the same version "
+                "of this app as the server?"
+            )
+        return replace(self, kind=self.kind.fitted(statistics))
 
     def facts(self) -> dict[str, object]:
         """Return all of it in JSON: for ``model.json``, and for the key of the cache."""
@@ -80,13 +113,18 @@ def data_spec(settings: DataSettings) -> DataSpec:
     """Return the spec of ``data.source``; no data are read.
 
     The user's own data (``folder``, ``npz``) are what the settings say; their images have mean and
-    standard deviation 0.5.
+    standard deviation 0.5. What all sites together have is not known yet: :meth:`DataSpec.fitted`.
     """
     if not settings.is_site_data:
         return _BUILT_IN[settings.source]
     targets = _targets(settings.num_classes)
     if settings.kind == Table.name:
-        return DataSpec(settings.source, Table(settings.features), targets)
+        table = Table(
+            settings.features,
+            indicators=settings.missing == "indicate",
+            standardise=settings.standardise,
+        )
+        return DataSpec(settings.source, table, targets)
     channels, height, width = (int(size) for size in settings.image_shape.split("x"))
     half = (0.5,) * channels
     return DataSpec(settings.source, Image((channels, height, width), half, half), targets)

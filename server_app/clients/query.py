@@ -11,14 +11,14 @@ from flwr.serverapp import Grid
 
 from common import records
 from common.config import Settings, SettingsError, check_name
-from common.data import data_spec
+from common.data import DataSpec, Moments, data_spec
 from common.text import safe_text, shown
 from server_app.clients.key_names import KeyNames
 from server_app.exchange.clock import Clock
 from server_app.exchange.exchange import Patience, exchange
 from server_app.exchange.reminders import Reminders
 from server_app.replies.admission import error_text
-from server_app.replies.checks import malformed_label_counts
+from server_app.replies.checks import malformed_label_counts, wrong_moments
 
 # Flower's own words for "this node is not there", as opposed to "its ClientApp failed".
 _NODE_IS_GONE = (
@@ -51,6 +51,8 @@ class Client:
     partition : str
         Its share of a data set, built in or not, as "3 of 10"; empty for a site that keeps all of
         its own.
+    moments : Moments or None
+        Of its training examples, where the kind of data is standardised.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Client:
     device: str = ""
     versions: str = ""
     partition: str = ""
+    moments: Moments | None = None
 
 
 def are_shares(clients: Collection[Client]) -> bool:
@@ -153,7 +156,7 @@ def query(
     # Now: keys may have been registered while the nodes were asked.
     names = KeyNames.read()
     for label, reply in replies.items():
-        _sort_in(answers, labels[label], reply, names, data_spec(settings.data).targets.groups)
+        _sort_in(answers, labels[label], reply, names, data_spec(settings.data))
     for label in came.missing:
         answers.silent[labels[label]] = f"no answer to the query within {came.seconds:.0f} s"
         if label not in came.unanswered.values():
@@ -172,7 +175,7 @@ def _label(node_id: int) -> str:
 
 
 def _sort_in(
-    answers: Answers, node_id: int, reply: Message, names: KeyNames, num_classes: int
+    answers: Answers, node_id: int, reply: Message, names: KeyNames, spec: DataSpec
 ) -> None:
     if reply.has_error():
         if reply.error.code in _NODE_IS_GONE:
@@ -188,7 +191,7 @@ def _sort_in(
     if foreign := names.why_not(node_id, known_as):
         answers.misnamed[node_id] = foreign
         return
-    problem = _why_not(name, described, num_classes)
+    problem = _why_not(name, described, spec)
     if problem:
         known_as = names.of(node_id) or known_as or _label(node_id)
         answers.errors[node_id] = (known_as, safe_text(problem, _LONGEST_PROBLEM))
@@ -202,22 +205,28 @@ def _sort_in(
             partition=_fact(described, records.CLIENT_PARTITION),
             device=_fact(described, records.CLIENT_DEVICE),
             versions=_fact(described, records.CLIENT_VERSIONS),
+            moments=Moments(*map(tuple, _moments(described))) if spec.measured else None,  # type: ignore[arg-type]
         )
     )
+
+
+def _moments(described: ConfigRecord) -> list[object]:
+    keys = (records.CLIENT_PRESENT, records.CLIENT_SUMS, records.CLIENT_SQUARES)
+    return [described.get(key) for key in keys]
 
 
 def _fact(described: ConfigRecord, key: str) -> str:
     return safe_text(str(described.get(key, "")), _LONGEST_FACT)
 
 
-def _why_not(name: str, described: ConfigRecord, num_classes: int) -> str:
+def _why_not(name: str, described: ConfigRecord, spec: DataSpec) -> str:
     if described.get(records.CLIENT_ERROR):
         return str(described[records.CLIENT_ERROR])
     try:
         check_name(name, "client name")
     except SettingsError as error:
         return str(error)
-    counts = described.get(records.CLIENT_LABELS)
+    counts, num_classes = described.get(records.CLIENT_LABELS), spec.targets.groups
     if malformed_label_counts(counts, num_classes):
         return (
             f"its examples per label are {shown(counts)}; {num_classes} whole numbers from 0 to "
@@ -228,4 +237,6 @@ def _why_not(name: str, described: ConfigRecord, num_classes: int) -> str:
             "it has no training examples: give it data, or use fewer clients or a larger "
             "data.min-partition-size"
         )
+    if spec.measured:
+        return wrong_moments(_moments(described), spec.measured, sum(counts))  # type: ignore[arg-type]
     return ""

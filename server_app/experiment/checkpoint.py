@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from common.data import Statistics
 from common.files import (
     DamagedFileError,
     json_bytes,
@@ -89,6 +90,9 @@ class Checkpoint:
         None before the first evaluation.
     versions : Mapping[str, str]
         Of the libraries that computed it.
+    statistics : Statistics
+        What the data of all sites are standardised by; empty where nothing is, and in checkpoints
+        of before there were any.
     """
 
     server_round: int
@@ -97,6 +101,7 @@ class Checkpoint:
     lines: Sequence[Mapping[str, Any]]
     best: Best | None
     versions: Mapping[str, str]
+    statistics: Statistics = field(default_factory=Statistics)
 
 
 def json_lines(lines: Sequence[Mapping[str, Any]]) -> bytes:
@@ -163,6 +168,7 @@ def _describe(checkpoint: Checkpoint, blobs: Mapping[str, bytes]) -> dict[str, A
         "round": checkpoint.server_round,
         "best": checkpoint.best and checkpoint.best.facts(),
         "versions": dict(checkpoint.versions),
+        "statistics": asdict(checkpoint.statistics),
         "files": {name: sha256(blob) for name, blob in blobs.items()},
     }
     return {**facts, "sha256": _digest(facts)}
@@ -197,4 +203,5 @@ def _read(path: Path) -> Checkpoint:
         lines=[json.loads(line) for line in blobs[HISTORY].splitlines()],
         best=facts["best"] and Best.of(facts["best"]),
         versions=facts["versions"],
+        statistics=Statistics(**{k: tuple(v) for k, v in facts.get("statistics", {}).items()}),
     )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from common import records
 from common.config import Settings
-from common.data import DataSpec
+from common.data import DataSpec, Moments, Statistics
 from common.errors import MoonflowerError
 from common.files import (
     append_line,
@@ -102,12 +102,15 @@ class Tracker:
         The score that ``best/`` is chosen by.
     best : Best or None
         The round whose model is in ``best/``; of equal ones the first.
+    statistics : Statistics
+        What the data of all sites are standardised by, from the first :meth:`begin` on.
     """
 
     def __init__(self, folder: Path, settings: Settings, spec: DataSpec) -> None:
         self.folder = folder
         self.experiment_id = uuid.uuid4().hex
         self.best: Best | None = None
+        self.statistics = Statistics()
         self.lines: list[dict[str, Any]] = []
         self.history: list[Outcome] = []
         self.headline = build_task(settings).headline
@@ -126,6 +129,11 @@ class Tracker:
         OutputError
             The folder can't be written.
         """
+        clients = list(clients)
+        # A round that is on disk was played with those of its checkpoint.
+        if not self.lines and self._spec.measured:
+            moments = [client.moments for client in clients if client.moments]
+            self.statistics = Statistics.of(Moments.pooled(moments))
         with _explained(self.folder):
             if self._reopened:
                 note_resumption(self.folder, self._settings, self.experiment_id, clients)
@@ -200,6 +208,7 @@ class Tracker:
             The folder can't be written.
         """
         warn_of_versions(checkpoint.versions)
+        self.statistics = checkpoint.statistics
         self.lines = [dict(line) for line in checkpoint.lines]
         self.history = [outcome_of(line, self.headline) for line in self.lines]
         with _explained(self.folder):
@@ -240,7 +249,13 @@ class Tracker:
         self.history.append(outcome_of(line, self.headline))
         arrays = records.shared_state(model, self._settings.model)
         checkpoint = Checkpoint(
-            report.server_round, arrays, strategy, self.lines, self.best, versions()
+            report.server_round,
+            arrays,
+            strategy,
+            self.lines,
+            self.best,
+            versions(),
+            self.statistics,
         )
         with _explained(self.folder):
             save_checkpoint(self._checkpoints, checkpoint)
@@ -304,7 +319,8 @@ class Tracker:
         score = score_of(self.headline, line["global"], line["clients"])
         if score:
             facts |= Best(line["round"], *score).facts()
-        save_model(self.folder / name, model, self._settings.model, self._spec, facts)
+        spec = self._spec.fitted(self.statistics)
+        save_model(self.folder / name, model, self._settings.model, spec, facts)
 
 
 @contextmanager

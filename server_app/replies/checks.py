@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord
 
 from common import records
+from common.data.statistics import LARGEST
 from common.text import shown
 from common.wire import WireError, check_names, unpacked
 
@@ -194,6 +195,44 @@ def malformed_label_counts(counts: object, num_classes: int) -> str:
     ):
         return ""
     return f"its label counts are {shown(counts)}; expected are {num_classes} whole numbers from 0"
+
+
+def wrong_moments(moments: Sequence[object], columns: int, examples: int) -> str:
+    """Return why these can't be a client's moments.
+
+    Parameters
+    ----------
+    moments : sequence of three
+        What came: values that are present, their sums, and the sums of their squares.
+    columns : int
+    examples : int
+        Training examples that the client says it has.
+    """
+    form = f"{columns} of each were expected. Does it run the same version of this app?"
+    if not all(isinstance(each, list) and len(each) == columns for each in moments):
+        return f"its moments per column are {shown(moments)}; {form}"
+    for column, (present, total, squares) in enumerate(zip(*moments, strict=True)):
+        if not _are_moments(present, total, squares, examples):
+            return (
+                f"column {column} of its data: {shown(present)} values of {examples} examples "
+                f"have the sum {shown(total)} and the sum of squares {shown(squares)}, which no "
+                f"values within {LARGEST:g} have"
+            )
+    return ""
+
+
+def _are_moments(present: object, total: object, squares: object, examples: int) -> bool:
+    if not (isinstance(present, int) and isinstance(total, float) and isinstance(squares, float)):
+        return False
+    # Sums are rounded: what holds exactly for the values holds nearly for them.
+    most, nearly = LARGEST * (1 + 1e-9), 1 + 1e-9
+    return (
+        0 <= present <= examples
+        and abs(total) <= present * most
+        and 0 <= squares <= present * most**2
+        # Cauchy and Schwarz. A NaN fails each of these.
+        and total * total <= present * squares * nearly
+    )
 
 
 def wrong_label_counts(

@@ -320,6 +320,7 @@ def _config(federation: Federation, server_round: int) -> ConfigRecord:
             records.ROUND: server_round,
             records.EXPERIMENT: federation.settings.experiment,
             records.EXPERIMENT_ID: federation.tracker.experiment_id,
+            **records.statistics_to_config(federation.tracker.statistics),
         }
     )
 

@@ -80,7 +80,7 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
 def test_regression_on_tables_learns_with_every_algorithm_that_needs_no_labels(
     algorithm: str, tmp_path: Path
 ) -> None:
-    plain = {"train.momentum": 0.0, "train.learning-rate": 0.03, "feddyn.alpha": 1.0}
+    plain = {"train.momentum": 0.0, "train.learning-rate": 0.02, "feddyn.alpha": 1.0}
     overrides = plain if algorithm in ("scaffold", "feddyn") else {}
     folder = run(tmp_path, algorithm=algorithm, **overrides)
     lines = lines_of(folder)
@@ -102,9 +102,21 @@ def test_best_is_the_round_with_the_smallest_error_and_can_be_loaded(tmp_path: P
     assert facts["criterion"] == "global rmse"
     assert (facts["round"], facts["rmse"]) == (1 + int(np.argmin(errors)), min(errors))
     model = load_model(folder / "best")
-    assert (model.outputs, model(torch.zeros(3, 4)).shape) == (1, (3, 1))
+    assert (model.outputs, model(torch.zeros(3, 8)).shape) == (1, (3, 1))
     saved = json.loads((folder / "best/model.json").read_text())["data"]
-    assert DataSpec.of(saved) == DataSpec("npz", Table(4), Numbers())
+    spec = DataSpec.of(saved)
+    assert spec.targets == Numbers()
+    assert spec.kind == Table(4, (), True, True, *statistics_of(spec))
+    # Column 2 is shifted by site: by 1 on average, and 0, 1 and 2 have a variance of 2/3.
+    mean, std = statistics_of(spec)
+    assert mean == pytest.approx([0, 0, 1, 0], abs=0.2)
+    assert std == pytest.approx([1, 1, np.sqrt(1 + 2 / 3), 1], abs=0.2)
+
+
+def statistics_of(spec: DataSpec) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return what a table is standardised by."""
+    assert isinstance(spec.kind, Table)
+    return spec.kind.mean, spec.kind.std
 
 
 def test_patience_goes_on_while_the_error_falls_and_ends_when_it_stands_still(

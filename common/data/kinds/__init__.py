@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from common.data.kinds.base import Augment, Kind
+from common.data.kinds.base import Augment, Kind, Standardised
 from common.data.kinds.image import Image
 from common.data.kinds.table import Table
 
@@ -21,4 +21,4 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], Kind]] = {
 }
 """How each is read from its facts."""
 
-__all__ = ["KINDS", "Augment", "Image", "Kind", "Table"]
+__all__ = ["KINDS", "Augment", "Image", "Kind", "Standardised", "Table"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from common.data.statistics import Moments, Statistics
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 """Changes a batch that the model would see; random numbers come from the generator, on the CPU."""
@@ -34,10 +36,14 @@ class Kind(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape of one example."""
+        """Return the shape of one example, as the model sees it."""
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """Return the shape of one example, as it is stored."""
 
     def check(self, x: NDArray[Any], origin: str) -> None:
-        """Refuse stored examples ``[n, *shape]`` that a model can't be trained on.
+        """Refuse stored examples ``[n, *stored_shape]`` that a model can't be trained on.
 
         ``origin`` says in the message where they come from.
 
@@ -47,7 +53,7 @@ class Kind(Protocol):
         """
 
     def drawn(self, count: int, dtype: str, generator: np.random.Generator) -> NDArray[Any]:
-        """Return random stored examples ``[count, *shape]`` that :meth:`check` takes.
+        """Return random stored examples ``[count, *stored_shape]`` that :meth:`check` takes.
 
         For looking at a model where there are no data.
         """
@@ -55,7 +61,8 @@ class Kind(Protocol):
     def prepare(self, stored: Tensor) -> Tensor:
         """Return what the model sees, float32 ``[batch, *shape]``; ``stored`` may be changed.
 
-        It becomes part of an exported model: operations of torch alone, none that depend on values.
+        ``stored`` is ``[batch, *stored_shape]``. It becomes part of an exported model: operations
+        of torch alone, none that depend on values.
         """
 
     def augmentation(self, name: str) -> Augment | None:
@@ -69,3 +76,21 @@ class Kind(Protocol):
 
     def facts(self) -> Mapping[str, object]:
         """Return all that makes it this kind, in JSON: for ``model.json`` and the cache's key."""
+
+
+@runtime_checkable
+class Standardised(Kind, Protocol):
+    """A kind that is standardised by statistics of all sites (:mod:`common.data.statistics`).
+
+    Unfitted, as settings give it, it shows the model its values unscaled.
+    """
+
+    @property
+    def measured(self) -> int:
+        """Return of how many columns a site sends moments; 0: nothing is standardised."""
+
+    def moments(self, x: NDArray[Any]) -> Moments:
+        """Return the moments of stored examples, each of them counted at most once per column."""
+
+    def fitted(self, statistics: Statistics) -> Kind:
+        """Return the kind that standardises by ``statistics``, of :attr:`measured` columns."""

@@ -42,6 +42,11 @@ class Image:
     std: tuple[float, ...]
     white: float = 255.0
 
+    @property
+    def stored_shape(self) -> tuple[int, int, int]:
+        """Return the same shape."""
+        return self.shape
+
     def check(self, x: NDArray[Any], origin: str) -> None:
         """Refuse floats outside [0, 1], give or take ``ROUNDING``, and bytes of only 0 and 1."""
         if x.dtype == np.uint8:

@@ -70,9 +70,9 @@ def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
         ) from error
     spec = data_spec(settings)
     return Arrays(
-        _images(x, spec.kind.shape, path)
+        _images(x, spec.kind.stored_shape, path)
         if isinstance(spec.kind, Image)
-        else _rows(x, spec.kind.shape, path),
+        else _rows(x, spec.kind.stored_shape, path),
         _numbers(y, path) if isinstance(spec.targets, Numbers) else _labels(y, path),
     )
 

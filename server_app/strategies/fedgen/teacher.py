@@ -155,9 +155,7 @@ def train_generator(
     settings: FedGenSettings,
     random: torch.Generator,
 ) -> dict[str, float]:
-    """Take ``server-steps`` steps on the weighted sum of three losses.
-
-    ``w teacher + eta diversity - beta_student student`` (``fedgen.teacher-weight`` and so on).
+    """Take ``server-steps`` steps on teacher + eta * diversity - beta_student * student loss.
 
     Parameters
     ----------
@@ -186,7 +184,7 @@ def train_generator(
         z = generator(noise, y)
         teacher_loss, teacher_logits = teacher(z, y)
         diversity = diversity_loss(noise, z)
-        loss = settings.teacher_weight * teacher_loss + settings.diversity_weight * diversity
+        loss = teacher_loss + settings.diversity_weight * diversity
         divergence = torch.zeros_like(loss)
         if settings.student_weight > 0:
             divergence = student_divergence(student(z), teacher_logits)

@@ -49,7 +49,10 @@ def test_own_data_are_what_the_settings_say() -> None:
     assert spec.kind == Image((3, 20, 24), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     assert spec.targets == ClassLabels(7)
     numbers = spec_of(**ROWS, **{"task.name": "regression"})
-    assert (numbers.kind, numbers.targets) == (Table(5), Numbers())
+    table = Table(5, indicators=True, standardise=True)
+    assert (numbers.kind, numbers.targets) == (table, Numbers())
+    plain = {"data.missing": "refuse", "data.standardise": False, "data.num-classes": 2}
+    assert spec_of(**ROWS, **plain).kind == Table(5)
     assert spec_of(**ROWS, **{"data.num-classes": 2}).targets == ClassLabels(2)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
+from common.data import Moments
 from server_app.replies.checks import (
     inspect_arrays,
     scaled_update,
     update_norm,
     wrong_label_counts,
+    wrong_moments,
 )
 
 F32 = np.float32
@@ -100,3 +103,38 @@ def test_counts_of_drawn_batches_start_at_one_and_are_bounded(
 ) -> None:
     found = wrong_label_counts(counts, [5, 3, 0], 8, 16)
     assert re.search(reason or "^$", found), found
+
+
+GOOD_MOMENTS = ([2, 0], [4.0, 0.0], [10.0, 0.0])
+
+
+def test_moments_of_real_values_are_taken() -> None:
+    assert wrong_moments(GOOD_MOMENTS, 2, 3) == ""
+    # Of equal values Cauchy and Schwarz are exact, and what is rounded may exceed it.
+    for value in (0.1, 1e9, -7e-5):
+        values = np.full((7, 1), value, dtype=np.float32)
+        found = Moments.of(values)
+        assert (
+            wrong_moments([list(found.present), list(found.sums), list(found.squares)], 1, 7) == ""
+        )
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [
+        ([2], [4.0], [10.0]),
+        (None, [4.0, 0.0], [10.0, 0.0]),
+        ([4, 0], [4.0, 0.0], [10.0, 0.0]),  # more values than examples
+        ([2, -1], [4.0, 0.0], [10.0, 0.0]),
+        ([2, 0], [4.0, 1.0], [10.0, 0.0]),  # a sum of nothing
+        ([2, 0], [4.0, 0.0], [7.9, 0.0]),  # 4^2 > 2 * 7.9
+        ([2, 0], [math.nan, 0.0], [10.0, 0.0]),
+        ([2, 0], [4.0, 0.0], [math.inf, 0.0]),
+        ([2, 0], [4.0, 0.0], [math.nan, 0.0]),
+        ([2, 0], [3e9, 0.0], [1e19, 0.0]),  # beyond the largest value
+        ([2, 0], ["4", 0.0], [10.0, 0.0]),
+        ([2.0, 0], [4.0, 0.0], [10.0, 0.0]),
+    ],
+)
+def test_moments_that_no_values_have_are_refused(moments: tuple[object, ...]) -> None:
+    assert wrong_moments(moments, 2, 3)

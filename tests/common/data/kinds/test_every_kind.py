@@ -10,7 +10,7 @@ from common.data.kinds import KINDS, Image, Kind, Table
 
 EXAMPLES: dict[str, Kind] = {
     "image": Image((3, 4, 5), (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),
-    "table": Table(4),
+    "table": Table(2, (3, 2), indicators=True, standardise=True, mean=(5.0, -1.0), std=(2.0, 0.0)),
 }
 DTYPES = [(name, dtype) for name, kind in EXAMPLES.items() for dtype in kind.dtypes]
 
@@ -29,11 +29,12 @@ def test_a_kind_is_read_from_its_facts(name: str) -> None:
 def test_drawn_examples_are_of_the_kind_and_can_be_prepared(name: str, dtype: str) -> None:
     kind = EXAMPLES[name]
     drawn = kind.drawn(7, dtype, np.random.default_rng(0))
-    assert (drawn.shape, str(drawn.dtype)) == ((7, *kind.shape), dtype)
+    assert (drawn.shape, str(drawn.dtype)) == ((7, *kind.stored_shape), dtype)
     assert np.array_equal(
         drawn, kind.drawn(7, dtype, np.random.default_rng(0)), equal_nan=dtype.startswith("float")
     )
     kind.check(drawn, "drawn")
     seen = kind.prepare(torch.from_numpy(drawn))
     assert len(seen) == 7
+    assert seen.shape[1:] == kind.shape
     assert not seen.is_floating_point() or bool(seen.isfinite().all())
