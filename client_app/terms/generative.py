@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import cast
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from client_app.terms.base import Instruction
 from common import records
+from common.data.batches import batches_in_epoch
 from common.generator import (
     Generator,
     build_generator,
@@ -42,7 +44,7 @@ class Generative:
     The first summand is Eq. 5, and only the predictor learns from it. The second is in the
     published code only (``fedgen.beta``); through the output on x, the encoder learns from it too.
     G is frozen and in eval mode. Before ``fedgen.start-round`` the server sends no generator and
-    both are zero.
+    both are zero, as they are after ``fedgen.early-stop`` local epochs.
     """
 
     name = "fedgen"
@@ -58,6 +60,9 @@ class Generative:
             scheduled(weight, settings.decay, instruction.server_round)
             for weight in (settings.alpha, settings.beta)
         )
+        if settings.gen_ratio:
+            self._alpha *= settings.batch_size / instruction.settings.train.batch_size
+        self._steps, self._last = 0, _last_step(instruction)
         self._prior = check_prior(torch.tensor(config[records.FEDGEN_PRIOR], device=device))
         self._random = torch_generator(seed, "fedgen", client, instruction.server_round, device)
         self._generator: Generator | None = None
@@ -79,7 +84,8 @@ class Generative:
         if self._count_drawn:
             # Not bincount, which waits for the device to learn the largest label.
             self._counts.scatter_add_(0, step.y, torch.ones_like(step.y))
-        if self._generator is None:
+        self._steps += 1
+        if self._generator is None or self._steps > self._last:
             return step.output.new_zeros(())
         predictor = step.model.predictor
         y = sample_labels(self._prior, self._settings.batch_size, self._random)
@@ -108,3 +114,16 @@ class Generative:
         generator = cast(Generator, self._generator)
         noise = draw_noise(self._settings.noise, len(y), self._settings.noise_dim, self._random)
         return cast(Tensor, generator(noise, y))
+
+
+def _last_step(instruction: Instruction) -> float:
+    """Return the last step of the round that the generator has a say in; infinity without end."""
+    epochs, train = instruction.settings.fedgen.early_stop, instruction.settings.train
+    if not epochs:
+        return math.inf
+    if train.local_steps:
+        return epochs
+    in_epoch = batches_in_epoch(
+        len(instruction.data.train), train.batch_size, drop_last=train.drop_last
+    )
+    return epochs * in_epoch

@@ -125,6 +125,9 @@ class FedGenSettings(Table):
         description="Teacher loss: cross-entropy of the averaged logits (paper, Eq. 4) or the sum "
         "over clients of their label-weighted cross-entropies (code)."
     )
+    teacher_weight: NonNegative = Field(
+        description="Weight of the teacher loss (1 in paper and code, there `ensemble_alpha`)."
+    )
     diversity_weight: NonNegative = Field(description="Weight eta of the diversity loss.")
     student_weight: NonNegative = Field(
         description="Weight beta_student of the adversarial student loss."
@@ -149,6 +152,14 @@ class FedGenSettings(Table):
     )
     decay: Decay = Field(description="Factor on alpha and beta per round (code: 0.98).")
     batch_size: Annotated[Whole, Field(ge=1)] = Field(description="Generated examples per step.")
+    gen_ratio: bool = Field(
+        description="Multiply alpha by generated over real examples of a step, `batch-size` over "
+        "`train.batch-size` (code: true; paper: false)."
+    )
+    early_stop: Annotated[Whole, Field(ge=0)] = Field(
+        description="Local epochs of a round, or steps where `train.local-steps` counts them, "
+        "after which alpha and beta are 0 (code: 20 of its 20 steps). 0: never."
+    )
     generator_learning_rate: Positive = Field(description="Learning rate of the generator's Adam.")
     generator_weight_decay: NonNegative = Field(description="Weight decay of the generator's Adam.")
     generator_learning_rate_decay: Decay = Field(

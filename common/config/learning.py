@@ -24,6 +24,12 @@ class ModelSettings(Table):
         description="Size of MOON's projection head at the end of the encoder (the papers use "
         "256). 0: no head."
     )
+    predictor_layers: Annotated[Whole, Field(ge=1, le=3)] = Field(
+        description="Linear layers of the predictor: where encoder and predictor meet. 1: z is "
+        "what the last layer reads (`latent_layer_idx` -1 in FedGen's code); 2: what the one "
+        "before it reads (-2). MOON contrasts the same z. ResNets have only the last one, and "
+        "those of a projection head."
+    )
     sharing: Literal["all", "predictor", "nothing"] = Field(
         description="What of the model is trained together: all of it, or only the predictor "
         "(FedGen paper, Table 4). Then each client's encoder stays on its disk, and a node may "

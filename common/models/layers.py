@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from torch import nn
 
@@ -32,7 +32,14 @@ def finish(features: nn.Module, width: int, settings: ModelSettings, spec: DataS
     Returns
     -------
     SplitModel
-        Its predictor is linear, which FedGen's averaged-head teacher relies on.
+        Its predictor is the last ``predictor_layers`` linear layers with what lies between them;
+        where it is one, it is a plain ``nn.Linear``, which FedGen's averaged-head teacher relies
+        on. Weights and outputs are the same wherever the two meet.
+
+    Raises
+    ------
+    SettingsError
+        The model has fewer linear layers at its end.
     """
     parts: OrderedDict[str, nn.Module] = OrderedDict(features=features)
     latent_dim = width
@@ -42,8 +49,31 @@ def finish(features: nn.Module, width: int, settings: ModelSettings, spec: DataS
             nn.Linear(width, width), nn.ReLU(), nn.Linear(width, latent_dim)
         )
     outputs = spec.targets.outputs
-    predictor = nn.Linear(latent_dim, outputs)
-    return SplitModel(nn.Sequential(parts), predictor, latent_dim, outputs)
+    predictor: nn.Module = nn.Linear(latent_dim, outputs)
+    encoder = nn.Sequential(parts)
+    if settings.predictor_layers > 1:
+        encoder, moved = _cut(encoder, settings)
+        latent_dim = cast(nn.Linear, moved[0]).in_features
+        predictor = nn.Sequential(*moved, predictor)
+    return SplitModel(encoder, predictor, latent_dim, outputs)
+
+
+def _cut(encoder: nn.Sequential, settings: ModelSettings) -> tuple[nn.Sequential, nn.Sequential]:
+    """Return the encoder without its last linear layers, and those with what follows each."""
+    layers: list[nn.Module] = []
+    for part in encoder:
+        layers += part if isinstance(part, nn.Sequential) else [part]
+    linear = [index for index, layer in enumerate(layers) if isinstance(layer, nn.Linear)]
+    wanted = settings.predictor_layers - 1
+    if len(linear) < wanted:
+        raise SettingsError(
+            f"model.predictor-layers = {settings.predictor_layers}: model.name = "
+            f"{settings.name!r} with model.projection-dim = {settings.projection_dim} ends in "
+            f"{len(linear) + 1} linear layers. Set it to at most that, or give the model a "
+            "projection head (model.projection-dim), which has two more"
+        )
+    start = linear[-wanted]
+    return nn.Sequential(*layers[:start]), nn.Sequential(*layers[start:])
 
 
 def normalisation(kind: Literal["batch", "group"], channels: int) -> nn.Module:

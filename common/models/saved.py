@@ -39,6 +39,9 @@ FORMAT = 2
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
 
+_BEFORE = {"predictor-layers": 1}
+"""Settings that models saved by an earlier version don't name, and what they were then."""
+
 
 class SavedModelError(MoonflowerError, ValueError):
     """A saved model is missing, damaged, too new or of no use as it is; the message says which."""
@@ -208,7 +211,7 @@ def _settings_and_spec(
     folder: Path, description: Mapping[str, Any]
 ) -> tuple[ModelSettings, DataSpec]:
     try:
-        settings = ModelSettings.model_validate(description["model"])
+        settings = ModelSettings.model_validate({**_BEFORE, **description["model"]})
         spec = DataSpec.of(description["data"])
     except ValidationError as error:
         problems = (f"{p['loc'][-1]} {p['input']!r}: {p['msg']}" for p in error.errors())

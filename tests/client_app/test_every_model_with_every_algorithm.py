@@ -58,7 +58,11 @@ def second_round(settings: Settings, model: SplitModel, folder: Path) -> Instruc
 
 @pytest.mark.parametrize(("name", "algorithm"), PAIRS)
 def test_a_step_changes_encoder_and_predictor(name: str, algorithm: str, tmp_path: Path) -> None:
-    overrides = {"model.name": name, "algorithm": algorithm, "fedgen.beta": 1.0}
+    take_a_step(tmp_path, name, algorithm)
+
+
+def take_a_step(tmp_path: Path, name: str, algorithm: str, **others: object) -> None:
+    overrides = {"model.name": name, "algorithm": algorithm, "fedgen.beta": 1.0, **others}
     settings = make_settings(**overrides, **{"train.momentum": 0.0})  # as scaffold asks for
     model = build_model(settings.model, SPEC, seed=0)
     before = {key: value.clone() for key, value in model.named_parameters()}
@@ -86,6 +90,10 @@ def test_a_step_changes_encoder_and_predictor(name: str, algorithm: str, tmp_pat
     changed = {k for k, value in model.named_parameters() if not torch.equal(value, before[k])}
     assert any(key.startswith("encoder.") for key in changed)
     assert any(key.startswith("predictor.") for key in changed)
+
+
+def test_a_deeper_predictor_takes_a_step_too(tmp_path: Path) -> None:
+    take_a_step(tmp_path, "fedgen-cnn", "moon+fedgen+feddecorr", **{"model.predictor-layers": 2})
 
 
 def test_every_algorithm_has_a_term_but_fedavg_and_the_servers_own() -> None:

@@ -155,7 +155,9 @@ def train_generator(
     settings: FedGenSettings,
     random: torch.Generator,
 ) -> dict[str, float]:
-    """Take ``server-steps`` steps on teacher + eta * diversity - beta_student * student loss.
+    """Take ``server-steps`` steps on the weighted sum of three losses.
+
+    ``w teacher + eta diversity - beta_student student`` (``fedgen.teacher-weight`` and so on).
 
     Parameters
     ----------
@@ -184,7 +186,7 @@ def train_generator(
         z = generator(noise, y)
         teacher_loss, teacher_logits = teacher(z, y)
         diversity = diversity_loss(noise, z)
-        loss = teacher_loss + settings.diversity_weight * diversity
+        loss = settings.teacher_weight * teacher_loss + settings.diversity_weight * diversity
         divergence = torch.zeros_like(loss)
         if settings.student_weight > 0:
             divergence = student_divergence(student(z), teacher_logits)

@@ -61,6 +61,40 @@ def test_alpha_decays_from_the_second_round_on(instruction: Make) -> None:
     assert penalties[1] == pytest.approx(penalties[0] / 4)  # 0.5 ** (3 - 1)
 
 
+def test_alpha_may_be_weighed_by_generated_over_real_examples(instruction: Make) -> None:
+    blob = {records.FEDGEN_GENERATOR: generator_to_bytes(sent_generator())}
+    penalties = []
+    for weighed in (False, True):
+        now = instruction(2, {**SMALL, "fedgen.gen-ratio": weighed, "train.batch-size": 64}, **blob)
+        model, term = model_of(1), Generative()
+        term.begin(model, now)
+        penalties.append(term.penalty(step_of(model, now.data, 0, 5)).item())
+    assert penalties[1] == pytest.approx(penalties[0] * 16 / 64)
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        # Eight examples in batches of three: three a round, or two where the last is dropped.
+        ({"fedgen.early-stop": 2, "train.batch-size": 3}, 6),
+        ({"fedgen.early-stop": 2, "train.batch-size": 3, "train.drop-last": True}, 4),
+        ({"fedgen.early-stop": 2, "train.local-steps": 9}, 2),
+    ],
+)
+def test_after_so_many_epochs_the_generator_is_heard_no_more(
+    instruction: Make, settings: dict[str, object], steps: int
+) -> None:
+    blob = {records.FEDGEN_GENERATOR: generator_to_bytes(sent_generator())}
+    now = instruction(2, {**SMALL, **settings, "fedgen.label-counts": "drawn"}, **blob)
+    model, term = model_of(1), Generative()
+    term.begin(model, now)
+    penalties = [term.penalty(step_of(model, now.data, 0, 5)).item() for _ in range(steps + 2)]
+    assert [penalty > 0 for penalty in penalties] == [True] * steps + [False] * 2
+    # What is counted goes on being counted: one of label 0, one of label 1 in each step.
+    counts = term.end(model).config_records[records.LABEL_COUNTS]["counts"]
+    assert counts == [1 + steps + 2, 1 + steps + 2, 1]
+
+
 def test_beta_weighs_the_divergence_from_generated_to_real_outputs(instruction: Make) -> None:
     blob = generator_to_bytes(sent_generator())
     weights = {"fedgen.alpha": 0.0, "fedgen.beta": 10.0}

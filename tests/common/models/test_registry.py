@@ -98,6 +98,40 @@ def test_encoder_and_predictor_meet_in_z(name: str, width: int, projection_dim: 
     assert isinstance(model.predictor, nn.Linear)
 
 
+@pytest.mark.parametrize(
+    ("name", "projection_dim", "layers", "latent_dim"),
+    [
+        ("mlp", 0, 2, 64),
+        ("mlp", 0, 3, 64),  # with the ReLU between
+        ("fedgen-cnn", 0, 2, 16 * 4 * 4),  # as latent_layer_idx -2 of FedGen's code
+        ("moon-cnn", 0, 2, 120),
+        ("moon-cnn", 256, 2, 84),
+        ("moon-cnn", 256, 3, 84),
+        ("resnet18", 256, 2, 512),
+    ],
+)
+def test_encoder_and_predictor_may_meet_earlier_in_the_same_model(
+    name: str, projection_dim: int, layers: int, latent_dim: int
+) -> None:
+    shape, head = (3, 16, 16), {"projection-dim": projection_dim}
+    whole = build(name, shape, 7, **head).eval()
+    model = build(name, shape, 7, **head, **{"predictor-layers": layers}).eval()
+    x = images(3, shape)
+    assert torch.equal(model(x), whole(x))
+    assert model.encoder(x).shape == (3, latent_dim)
+    assert model.latent_dim == latent_dim
+    linear = [layer for layer in model.predictor.modules() if isinstance(layer, nn.Linear)]
+    assert len(linear) == layers
+
+
+@pytest.mark.parametrize(("name", "layers"), [("resnet18", 2), ("fedgen-cnn", 3)])
+def test_a_predictor_of_more_layers_than_the_model_ends_in_is_refused(
+    name: str, layers: int
+) -> None:
+    with pytest.raises(SettingsError, match=rf"ends in {layers - 1} linear layers.*projection"):
+        build(name, (3, 16, 16), 7, **{"predictor-layers": layers})
+
+
 @pytest.mark.parametrize("norm", ["batch", "group"])
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_every_parameter_gets_a_gradient_also_from_a_batch_of_one(name: str, norm: str) -> None:

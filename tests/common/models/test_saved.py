@@ -66,7 +66,14 @@ def edit(folder: Path, **changes: object) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"norm": "group"}, {"projection-dim": 5}, {"name": "mlp"}, {"name": "resnet18"}],
+    [
+        {},
+        {"norm": "group"},
+        {"projection-dim": 5},
+        {"predictor-layers": 2},
+        {"name": "mlp"},
+        {"name": "resnet18"},
+    ],
     ids=str,
 )
 def test_logits_come_back_bit_for_bit_from_the_folder_alone(
@@ -234,7 +241,10 @@ def test_a_model_of_version_0_1_whose_weights_carry_their_own_hash_too_is_loaded
     weights = tmp_path / "best/model.safetensors"
     write_tensors(weights, model.state_dict(), {})
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    edit(tmp_path / "best", format=1, weights={"file": weights.name, "sha256": digest})
+    description = json.loads((tmp_path / "best/model.json").read_text())
+    del description["model"]["predictor-layers"]
+    edit(tmp_path / "best", format=1, model=description["model"])
+    edit(tmp_path / "best", weights={"file": weights.name, "sha256": digest})
     assert same_logits(load_model(tmp_path / "best"), model)
 
 

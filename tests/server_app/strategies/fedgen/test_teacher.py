@@ -192,25 +192,33 @@ def test_the_generator_learns_from_noise_of_the_kind_that_is_set(kind: str) -> N
     assert bool((seen[0] < 0).any()) == (kind == "normal")
 
 
-def test_the_student_term_is_subtracted_with_its_weight() -> None:
+def one_step(student: nn.Module, **weights: float) -> dict[str, float]:
+    """Return the losses of a generator's first step, for these weights of ``[fedgen]``."""
     base = {"fedgen.server-steps": 1, "fedgen.noise-dim": 4, "fedgen.hidden-dim": 8}
     heads = [{name: t.float() for name, t in head.items()} for head in linear_heads(2)]
+    settings = make_settings(**base, **{f"fedgen.{n}": value for n, value in weights.items()})
+    generator = build_generator(settings.fedgen, 3, 5, seed=0)
+    return train_generator(
+        generator,
+        torch.optim.SGD(generator.parameters(), lr=0.0),
+        build_teacher(settings.fedgen, student, heads, torch.ones(2, 3)),
+        student,
+        torch.ones(3) / 3,
+        settings.fedgen,
+        torch.Generator().manual_seed(0),
+    )
+
+
+def test_the_student_term_is_subtracted_with_its_weight() -> None:
     torch.manual_seed(0)
     student = nn.Linear(5, 3)
-    reports = {}
-    for weight in (0.0, 2.0):
-        settings = make_settings(**base, **{"fedgen.student-weight": weight}).fedgen
-        generator = build_generator(settings, 3, 5, seed=0)
-        optimizer = torch.optim.SGD(generator.parameters(), lr=0.0)
-        reports[weight] = train_generator(
-            generator,
-            optimizer,
-            build_teacher(settings, student, heads, torch.ones(2, 3)),
-            student,
-            torch.ones(3) / 3,
-            settings,
-            torch.Generator().manual_seed(0),
-        )
-    expected = reports[0.0]["generator-loss"] - 2.0 * reports[2.0]["generator-student"]
-    assert reports[2.0]["generator-student"] > 0
-    assert reports[2.0]["generator-loss"] == pytest.approx(expected, rel=1e-5)
+    without, found = (one_step(student, **{"student-weight": weight}) for weight in (0.0, 2.0))
+    assert found["generator-student"] > 0
+    expected = without["generator-loss"] - 2.0 * found["generator-student"]
+    assert found["generator-loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_teacher_and_diversity_are_added_with_their_weights() -> None:
+    found = one_step(nn.Linear(5, 3), **{"teacher-weight": 3.0, "diversity-weight": 0.5})
+    expected = 3.0 * found["generator-teacher"] + 0.5 * found["generator-diversity"]
+    assert found["generator-loss"] == pytest.approx(expected, rel=1e-6)
