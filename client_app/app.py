@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import time
 from dataclasses import dataclass
@@ -23,12 +24,19 @@ from client_app.training import train
 from client_app.uplink import arrays_to_send
 from common import logs, records
 from common.config import Settings, SettingsError, parse_settings
-from common.data import ClientData, DataError, TrainBatches, data_spec, load_client_data
+from common.data import (
+    ClientData,
+    DataError,
+    ExampleSet,
+    TrainBatches,
+    data_spec,
+    load_client_data,
+)
 from common.models import SplitModel, private_names
 from common.node import Node
 from common.schedules import learning_rate
 from common.seeding import torch_generator
-from common.tasks import build_task
+from common.tasks import Sums, Task, build_task
 from common.wire import decode_model
 
 app = ClientApp(mods=[always_answered])
@@ -109,11 +117,18 @@ def on_train(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def on_evaluate(message: Message, context: Context) -> Message:
-    """Evaluate the global model, with this client's own parts, on its evaluation examples."""
+    """Evaluate the global model, with this client's own parts, on its evaluation examples.
+
+    With ``server.evaluate-personal``, its own model too.
+    """
     client = _Client.open(message, context)
     model, _ = client.load_model(before=client.server_round + 1)
-    sums = build_task(client.settings).measure(model, client.data.evaluation)
-    return client.reply(RecordDict({records.METRICS: MetricRecord(dict(sums))}))
+    task = build_task(client.settings)
+    metrics = MetricRecord(dict(task.measure(model, client.data.evaluation)))
+    if client.settings.server.evaluate_personal:
+        own = client.measure_own_model(task, model)
+        metrics.update({f"{records.PERSONAL}{name}": value for name, value in own.items()})
+    return client.reply(RecordDict({records.METRICS: metrics}))
 
 
 @dataclass(frozen=True)
@@ -181,6 +196,22 @@ class _Client:
         # Where nothing is subtracted, spare the copy of a model.
         return model.to(self.node.device), received if self.settings.wire.dtype != "float32" else {}
 
+    def measure_own_model(self, task: Task, model: SplitModel) -> Sums:
+        """Return the sums of this client's own model, which is put into ``model``.
+
+        Its personalised model: what its last training has made of the global one. Sums of no
+        example where it has none yet, or none whose sums are finite: what is wrong with it must
+        not count against the global one.
+        """
+        examples = self.data.evaluation
+        for own in self.state.kept(LOCAL_MODEL, self.server_round + 1, like=model.state_dict()):
+            model.load_state_dict(own)
+            sums = task.measure(model, examples)
+            if _is_finite(sums):
+                return sums
+            log.warning("this client's own model has no finite loss and is not reported")
+        return task.measure(model, ExampleSet(examples.take(torch.arange(0)), examples.y[:0]))
+
     def batches(self) -> TrainBatches:
         settings, data = self.settings.train, self.settings.data
         return TrainBatches(
@@ -196,11 +227,20 @@ class _Client:
         )
 
     def keep(self, model: SplitModel, terms: list[Term]) -> None:
-        """Keep the local model on disk, if a term or a private part of it will ask for it."""
+        """Keep the local model on disk, if anybody will ask for it.
+
+        A term, the next round for a private part of it, or an evaluation of personal models.
+        """
         has_private = bool(private_names(model, self.settings.model))
-        wanted = max([int(has_private), *(term.models_kept for term in terms)])
+        asked = int(has_private or self.settings.server.evaluate_personal)
+        wanted = max([asked, *(term.models_kept for term in terms)])
         if wanted:
             self.state.keep(LOCAL_MODEL, self.server_round, model.state_dict(), wanted)
+
+
+def _is_finite(sums: Sums) -> bool:
+    lists = (value if isinstance(value, list) else [value] for value in sums.values())
+    return all(math.isfinite(number) for each in lists for number in each)
 
 
 def _versions() -> str:

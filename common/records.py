@@ -74,6 +74,10 @@ TERM_METRICS = {
 }
 """What a term reports besides its penalty, which stands under the algorithm's name."""
 
+PERSONAL = "personal-"
+"""Begins the names of the sums that a client's own model gets beside the global one's
+(``server.evaluate-personal``); zeros where it has none yet."""
+
 # Keys of CLIENT
 CLIENT_NAME = "name"
 CLIENT_LABELS = "examples-per-label"

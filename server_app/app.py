@@ -176,7 +176,9 @@ def _describe(roster: Roster) -> None:
 
 def _say_result(tracker: Tracker) -> None:
     last, best = tracker.lines[-1], tracker.best
-    scores = describe_scores(tracker.headline, last["global"], last["clients"])
+    # A line of version 0.1 has no personal models.
+    summaries = last["global"], last["clients"], last.get("personal")
+    scores = describe_scores(tracker.headline, *summaries)
     log.info("finished after round %d: %s", last["round"], ", ".join(scores) or "not evaluated")
     if best is not None:
         log.info("best: %s %.3f in round %d", best.criterion, best.score, best.server_round)

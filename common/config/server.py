@@ -36,6 +36,10 @@ class ServerSettings(LearningRateSettings):
     evaluate_every: Annotated[Whole, Field(ge=1)] = Field(
         description="Evaluate in every n-th round, and in the last."
     )
+    evaluate_personal: bool = Field(
+        description="Clients that evaluate also score their own model, as it was at the end of the "
+        "last round that they trained in, on the same examples: `personal` in metrics.jsonl."
+    )
     min_clients: Annotated[Whole, Field(ge=1)] = Field(
         description="Clients that must be connected before the run begins."
     )

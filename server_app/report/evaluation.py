@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 Summary = dict[str, Any]
 
 
-def sums_of(metrics: MetricRecord, task: Task) -> Sums:
-    """Return what a client has measured; the record has passed admission."""
-    return cast(Sums, {name: metrics[name] for name in (records.NUM_EXAMPLES, *task.sums)})
+def sums_of(metrics: MetricRecord, task: Task, which: str = "") -> Sums:
+    """Return what a client has measured; the record has passed admission.
+
+    ``which`` is :data:`common.records.PERSONAL` for its own model's sums.
+    """
+    names = (records.NUM_EXAMPLES, *task.sums)
+    return cast(Sums, {name: metrics[f"{which}{name}"] for name in names})
 
 
 def summarise_clients(task: Task, sums: Mapping[str, Sums]) -> Summary | None:

@@ -129,6 +129,8 @@ class RoundReport:
     scheduled : Mapping[str, float]
         What the settings that change with the round were in it
         (:func:`common.schedules.numbers_of_round`).
+    personal : Mapping or None
+        As ``clients``, of their own models; None where not evaluated.
     """
 
     server_round: int
@@ -147,6 +149,7 @@ class RoundReport:
     alarms: Sequence[str] = ()
     taken_back: TakenBack | None = None
     scheduled: Mapping[str, float] = field(default_factory=dict)
+    personal: Mapping[str, Any] | None = None
 
     @property
     def score(self) -> tuple[str, float] | None:
@@ -160,6 +163,7 @@ class RoundReport:
             "scheduled": dict(self.scheduled),
             "train": dict(self.train),
             "clients": self.clients,
+            "personal": self.personal,
             "global": self.global_model,
             **self.training.record(),
             "evaluation": self.evaluating.record() if self.evaluating else None,
@@ -181,7 +185,7 @@ class RoundReport:
         if isinstance(loss, float):
             # A diverging loss may have forty digits.
             parts.append(f"loss {loss:.3f}" if abs(loss) < 1e6 else f"loss {loss:.3g}")
-        parts += describe_scores(self.headline, self.global_model, self.clients)
+        parts += describe_scores(self.headline, self.global_model, self.clients, self.personal)
         parts.append(f"{len(self.training.participants)} replies")
         failed = len(self.training.refused) + len(self.training.missing)
         if failed:
@@ -204,18 +208,22 @@ def score_of(
 
 
 def describe_scores(
-    headline: Headline, global_model: Mapping[str, Any] | None, clients: Mapping[str, Any] | None
+    headline: Headline,
+    global_model: Mapping[str, Any] | None,
+    clients: Mapping[str, Any] | None,
+    personal: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Return ``["global 0.912", "clients 0.893±0.040 (worst 0.810 client-0003)"]``, as known."""
     parts = []
     if global_model is not None and global_model[headline.name] is not None:
         parts.append(f"global {global_model[headline.name]:.3f}")
-    if clients is not None and clients["mean"] is not None:
-        worst = clients["worst"]
-        parts.append(
-            f"clients {clients['mean']:.3f}±{clients['std']:.3f} "
-            f"(worst {worst[headline.name]:.3f} {worst['name']})"
-        )
+    for name, summary in (("clients", clients), ("personal", personal)):
+        if summary is not None and summary["mean"] is not None:
+            worst = summary["worst"]
+            parts.append(
+                f"{name} {summary['mean']:.3f}±{summary['std']:.3f} "
+                f"(worst {worst[headline.name]:.3f} {worst['name']})"
+            )
     return parts
 
 

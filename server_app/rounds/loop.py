@@ -104,6 +104,7 @@ def play_round(
         train=playing.train,
         training=playing.attempts[-1].participation,
         clients=playing.clients,
+        personal=playing.personal,
         global_model=playing.global_model,
         evaluating=playing.evaluation.participation if playing.evaluation else None,
         bytes_sent=sum(each.bytes_sent for each in exchanges),

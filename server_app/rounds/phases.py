@@ -244,7 +244,7 @@ def change(federation: Federation, before: ArrayRecord, after: ArrayRecord) -> f
 
 def evaluate_clients(
     federation: Federation, arrays: ArrayRecord, server_round: int
-) -> tuple[Attempt | None, Summary | None]:
+) -> tuple[Attempt | None, Summary | None, Summary | None]:
     """Let the chosen clients evaluate; too few answers are no reason to stop.
 
     Returns
@@ -253,6 +253,8 @@ def evaluate_clients(
         None if nobody was asked.
     summary : dict or None
         :func:`server_app.report.evaluation.summarise_clients`.
+    personal : dict or None
+        The same of the clients' own models; None without ``server.evaluate-personal``.
     """
     settings = federation.settings
     here, _ = _without_failed(federation, server_round)
@@ -260,12 +262,13 @@ def evaluate_clients(
         here, settings.server.fraction_evaluate, settings.seed, server_round, "evaluate"
     )
     if not names:
-        return None, None
+        return None, None, None
     messages = federation.strategy.configure_evaluate(
         server_round, arrays, _config(federation, server_round), _selected(federation, names)
     )
     messages = encoded(messages, _parameters(federation), settings.wire.dtype)
-    gate = Gate(evaluate_rules(server_round, federation.task))
+    own = settings.server.evaluate_personal
+    gate = Gate(evaluate_rules(server_round, federation.task, personal=own))
     attempt = _ask(federation, messages, gate, server_round, Room())
     if attempt.reasons:
         log.warning("round %d, not evaluated:\n%s", server_round, explain(attempt.reasons))
@@ -273,9 +276,14 @@ def evaluate_clients(
     counted = [reply for reply in attempt.replies if _num_examples(reply)]
     if counted:
         federation.strategy.aggregate_evaluate(server_round, counted)
-    by_name = zip(attempt.participation.participants, attempt.replies, strict=True)
-    sums = {name: sums_of(_metrics(reply), federation.task) for name, reply in by_name}
-    return attempt, summarise_clients(federation.task, sums)
+    by_name = dict(zip(attempt.participation.participants, attempt.replies, strict=True))
+
+    def summary(which: str) -> Summary | None:
+        task = federation.task
+        sums = {name: sums_of(_metrics(reply), task, which) for name, reply in by_name.items()}
+        return summarise_clients(task, sums)
+
+    return attempt, summary(""), summary(records.PERSONAL) if own else None
 
 
 def _ask(

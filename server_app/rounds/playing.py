@@ -39,7 +39,7 @@ class Playing:
         :func:`server_app.rounds.phases.train`.
     evaluation : Attempt or None
         Of the clients; None where they did not evaluate.
-    clients, global_model : dict or None
+    clients, personal, global_model : dict or None
         See :mod:`server_app.report.evaluation`; None where not evaluated.
     useless : str
         Why the new model can't be gone on with, or "".
@@ -50,6 +50,7 @@ class Playing:
     attempts: list[Attempt]
     evaluation: Attempt | None = None
     clients: Summary | None = None
+    personal: Summary | None = None
     global_model: Summary | None = None
     useless: str = ""
 
@@ -83,16 +84,16 @@ def play(
         return Playing(arrays, {}, attempts, useless=str(error))
     _load(federation.model, after)
     watch.lap("aggregate")
-    evaluation, clients, global_model = None, None, None
+    evaluation, clients, personal, global_model = None, None, None, None
     settings = federation.settings
     if server_round % settings.server.evaluate_every == 0 or server_round == settings.num_rounds:
-        evaluation, clients = phases.evaluate_clients(federation, after, server_round)
+        evaluation, clients, personal = phases.evaluate_clients(federation, after, server_round)
         watch.lap("evaluate-clients")
         if federation.test_set is not None:
             global_model = evaluate_global(federation.task, federation.model, federation.test_set)
         watch.lap("evaluate-global")
     useless = _why_useless(federation, global_model, evaluation) if after else ""
-    return Playing(after, metrics, attempts, evaluation, clients, global_model, useless)
+    return Playing(after, metrics, attempts, evaluation, clients, personal, global_model, useless)
 
 
 def _why_useless(

@@ -10,6 +10,7 @@ from flwr.serverapp.strategy import Strategy
 from common import records
 from common.config import Settings
 from common.tasks import Task
+from common.text import shown
 from common.wire import decode_update
 from server_app.clients.roster import Roster
 from server_app.replies.admission import ModelRules, Rules
@@ -67,13 +68,32 @@ def train_rules(
     )
 
 
-def evaluate_rules(server_round: int, task: Task) -> Rules:
-    """Return the rules for replies to an evaluate instruction."""
+def evaluate_rules(server_round: int, task: Task, *, personal: bool = False) -> Rules:
+    """Return the rules for replies to an evaluate instruction.
+
+    With ``personal``, they hold the sums of the client's own model too: of as many examples as the
+    global one's, or of none.
+    """
+    own = {records.NUM_EXAMPLES: None, **task.sums} if personal else {}
 
     def wrong_sums(client: str, reply: Message) -> str:
         metrics = records.of_type(reply.content, MetricRecord)[records.METRICS]
-        return task.why_not(sums_of(metrics, task))
+        sums = sums_of(metrics, task)
+        reason = task.why_not(sums)
+        if reason or not personal:
+            return reason
+        its = sums_of(metrics, task, records.PERSONAL)
+        if its[records.NUM_EXAMPLES] not in (0, sums[records.NUM_EXAMPLES]):
+            return (
+                f"it scored its own model on {shown(its[records.NUM_EXAMPLES])} examples and the "
+                f"global one on {sums[records.NUM_EXAMPLES]}"
+            )
+        reason = task.why_not(its)
+        return f"of its own model: {reason}" if reason else ""
 
     return Rules(
-        server_round=server_round, metrics=task.sums, fewest_examples=0, further=wrong_sums
+        server_round=server_round,
+        metrics={**task.sums, **{f"{records.PERSONAL}{name}": n for name, n in own.items()}},
+        fewest_examples=0,
+        further=wrong_sums,
     )

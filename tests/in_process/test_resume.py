@@ -32,7 +32,7 @@ BASE = {
 }
 RUNS = {
     "fedavg": {"algorithm": "fedavg", "server.aggregator": "fedadam"},
-    "fedprox": {"algorithm": "fedprox"},
+    "fedprox": {"algorithm": "fedprox", "server.evaluate-personal": True},
     "moon": {"algorithm": "moon", "moon.buffer-size": 2},
     "moon-ema-schedules": {
         "algorithm": "moon",

@@ -40,6 +40,14 @@ def test_the_line_of_progress() -> None:
     )
 
 
+def test_the_line_has_the_clients_own_models_beside_the_global_one() -> None:
+    own = {**CLIENTS, "mean": 0.95, "std": 0.01}
+    assert (
+        "client-0003)  personal 0.950±0.010 (worst 0.810 client-0003)"
+        in report(personal=own).line()
+    )
+
+
 def test_the_line_leaves_out_what_was_not_evaluated_and_counts_failures() -> None:
     training = Participation(("a",), {"b": "NaN"}, ("c", "d"))
     line = report(clients=None, global_model=None, training=training).line()
@@ -55,6 +63,7 @@ def test_the_record_has_all_keys_and_is_strict_json() -> None:
         "scheduled": {"moon.mu": 2.0},
         "train": {"loss": None, "x": [None, 1.0]},
         "clients": CLIENTS,
+        "personal": None,
         "global": {"accuracy": 0.912, "loss": 0.5, "per-class": [1.0, None]},
         "participants": ["a", "b"],
         "refused": {},
