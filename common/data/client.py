@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from common.config import DataSettings, Settings
@@ -133,6 +134,25 @@ def load_server_test_set(
     return open_examples(test.arrays, np.arange(len(test.arrays.y)), spec, device)
 
 
+def lasting_validation(
+    held: Rows, keys: NDArray[np.uint64], settings: Settings
+) -> tuple[Rows, Rows]:
+    """Return a site's own examples parted into (training, validation).
+
+    A site's data grow: an example that was trained on must not be validated on later.
+
+    Parameters
+    ----------
+    held : Rows
+        The examples that it uses.
+    keys : ndarray of uint64
+        Of all its examples (:func:`common.data.splits.content_keys`).
+    settings : Settings
+    """
+    seed = derive_seed(settings.seed, "validation")
+    return lasting_split(held, keys[held], settings.data.validation_fraction, seed)
+
+
 def _validation(
     train: PreparedSplit, held: Rows, settings: Settings, node: Node
 ) -> tuple[Rows, Rows]:
@@ -141,9 +161,7 @@ def _validation(
     if node.has_partition:
         generator = numpy_generator(settings.seed, "validation", node.name)
         return validation_split(held, fraction, generator)
-    # A site's data grow: an example that was trained on must not be validated on later.
-    seed = derive_seed(settings.seed, "validation")
-    return lasting_split(held, np.asarray(train.keys)[held], fraction, seed)
+    return lasting_validation(held, np.asarray(train.keys), settings)
 
 
 def _shares(train: PreparedSplit, settings: Settings, node: Node) -> tuple[list[Rows], int]:

@@ -9,6 +9,7 @@ import logging
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -82,8 +83,37 @@ def save_model(
     write_folder(folder, {WEIGHTS: weights, DESCRIPTION: json_bytes(description)})
 
 
+@dataclass(frozen=True)
+class SavedModel:
+    """A model that was saved, and what is known of it.
+
+    Attributes
+    ----------
+    folder : Path
+    model : SplitModel
+        In eval mode, on the CPU.
+    spec : DataSpec
+        What its examples are and what it predicts.
+    facts : Mapping[str, object]
+        As :func:`save_model` got them.
+    sha256 : str
+        Of the file of its weights.
+    """
+
+    folder: Path
+    model: SplitModel
+    spec: DataSpec
+    facts: Mapping[str, Any]
+    sha256: str
+
+
 def load_model(path: Path | str, *, allow_private_parts: bool = False) -> SplitModel:
-    """Rebuild a saved model, in eval mode on the CPU.
+    """Rebuild a saved model, in eval mode on the CPU, as :func:`read_saved` does."""
+    return read_saved(path, allow_private_parts=allow_private_parts).model
+
+
+def read_saved(path: Path | str, *, allow_private_parts: bool = False) -> SavedModel:
+    """Rebuild a saved model and read what was saved with it.
 
     It gives the logits of the model that was saved, bit for bit; where only the predictor was
     shared, its predictor does.
@@ -118,7 +148,7 @@ def load_model(path: Path | str, *, allow_private_parts: bool = False) -> SplitM
         ) from error
     if private and not allow_private_parts:
         raise SavedModelError(_incomplete(folder, settings))
-    return model.eval()
+    return SavedModel(folder, model.eval(), spec, description["facts"], sha256(blob))
 
 
 def _trained_here(model: SplitModel, settings: ModelSettings) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ import typer
 from common.config import ALGORITHMS
 from scripts.moonflower import machines, provision
 from scripts.moonflower.doctor.command import app as doctor
+from scripts.moonflower.models.command import evaluate, export_model, predict
 from scripts.moonflower.options import Preset, RunConfig, Verbose
 from scripts.moonflower.repository import ROOT
 from scripts.moonflower.research.benchmark.command import benchmark
@@ -42,6 +43,9 @@ app.command("supernode")(machines.supernode)
 app.command("fence")(machines.fence)
 app.command("benchmark")(benchmark)
 app.command("reproduce")(reproduce)
+app.command("export-model")(export_model)
+app.command("predict")(predict)
+app.command("evaluate")(evaluate)
 
 
 @app.command()

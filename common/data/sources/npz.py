@@ -10,6 +10,7 @@ task learns numbers, any.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from common.data.arrays import Arrays
 from common.data.errors import DataError
 from common.data.kinds import Image
 from common.data.sources.base import Identity, Split, identity_of
-from common.data.spec import data_spec
+from common.data.spec import DataSpec, data_spec
 from common.data.targets import Numbers
 
 _NAMES: dict[Split, tuple[str, ...]] = {"train": ("train.npz", "data.npz"), "test": ("test.npz",)}
@@ -57,10 +58,35 @@ def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
     path = _find(folder, split)
     if path is None:
         raise DataError(f"{folder / _NAMES[split][0]} has disappeared; put it back and try again")
+    x, y = _read(path, "x", "y")
+    spec = data_spec(settings)
+    return Arrays(
+        _examples(x, spec, path),
+        _numbers(y, path) if isinstance(spec.targets, Numbers) else _labels(y, path),
+    )
+
+
+def read_examples(path: Path, spec: DataSpec) -> NDArray[Any]:
+    """Return the examples ``[n, *shape]`` of an archive that need not have targets.
+
+    Raises
+    ------
+    DataError
+        As :func:`decode` raises it.
+    """
+    (x,) = _read(path, "x")
+    return _examples(x, spec, path)
+
+
+def _find(folder: Path, split: Split) -> Path | None:
+    return next((folder / name for name in _NAMES[split] if (folder / name).is_file()), None)
+
+
+def _read(path: Path, *names: str) -> list[NDArray[Any]]:
     try:
         # Opened here, since NumPy leaves the file open where it can't read the archive.
         with path.open("rb") as file:
-            x, y = _read(np.load(file, allow_pickle=False), path)
+            return _arrays(np.load(file, allow_pickle=False), names, path)
     except DataError:
         raise
     except Exception as error:  # zipfile, zlib and NumPy's parser each raise their own
@@ -68,28 +94,24 @@ def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
             f"{path} can't be read as a NumPy archive: {error or type(error).__name__}. Write it "
             "anew with np.savez(path, x=examples, y=labels)"
         ) from error
-    spec = data_spec(settings)
-    return Arrays(
-        _images(x, spec.kind.stored_shape, path)
-        if isinstance(spec.kind, Image)
-        else _rows(x, spec.kind.stored_shape, path),
-        _numbers(y, path) if isinstance(spec.targets, Numbers) else _labels(y, path),
-    )
 
 
-def _find(folder: Path, split: Split) -> Path | None:
-    return next((folder / name for name in _NAMES[split] if (folder / name).is_file()), None)
-
-
-def _read(archive: Any, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+def _arrays(archive: Any, names: Sequence[str], path: Path) -> list[NDArray[Any]]:
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise DataError(
             f"{path} holds a single array: write it with np.savez(path, x=examples, y=labels)"
         )
-    if not {"x", "y"} <= set(archive.files):
-        raise DataError(f"{path}: arrays 'x' and 'y' are needed, found {sorted(archive.files)}")
+    if not set(names) <= set(archive.files):
+        needed = "arrays 'x' and 'y' are" if len(names) > 1 else "an array 'x' is"
+        raise DataError(f"{path}: {needed} needed, found {sorted(archive.files)}")
     # A member that is no array comes as bytes; as an array its type is refused.
-    return np.asarray(archive["x"]), np.asarray(archive["y"])
+    return [np.asarray(archive[name]) for name in names]
+
+
+def _examples(x: NDArray[Any], spec: DataSpec, path: Path) -> NDArray[Any]:
+    if isinstance(spec.kind, Image):
+        return _images(x, spec.kind.stored_shape, path)
+    return _rows(x, spec.kind.stored_shape, path)
 
 
 def _images(images: NDArray[Any], shape: tuple[int, int, int], path: Path) -> NDArray[Any]:

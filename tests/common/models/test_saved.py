@@ -21,7 +21,14 @@ from common.config import ModelSettings
 from common.data import DataSpec
 from common.data.kinds import Image
 from common.data.targets import ClassLabels
-from common.models import SavedModelError, SplitModel, build_model, load_facts, load_model
+from common.models import (
+    SavedModelError,
+    SplitModel,
+    build_model,
+    load_facts,
+    load_model,
+    read_saved,
+)
 from common.models.saved import save_model
 from common.storage import write_tensors
 from tests.settings import make_settings
@@ -101,6 +108,15 @@ def test_batch_norm_statistics_come_back(tmp_path: Path) -> None:
 def test_the_folder_or_either_file_may_be_given(tmp_path: Path, name: str) -> None:
     model = saved_model(tmp_path / "best")
     assert same_logits(load_model(str(tmp_path / "best" / name)), model)
+
+
+def test_what_is_known_of_a_model_comes_with_it(tmp_path: Path) -> None:
+    model = saved_model(tmp_path / "best", round=3)
+    saved = read_saved(tmp_path / "best")
+    assert (saved.folder, saved.spec, saved.facts) == (tmp_path / "best", SPEC, {"round": 3})
+    assert same_logits(saved.model, model)
+    written = (tmp_path / "best" / "model.safetensors").read_bytes()
+    assert saved.sha256 == hashlib.sha256(written).hexdigest()
 
 
 def test_the_json_says_what_was_saved(tmp_path: Path) -> None:

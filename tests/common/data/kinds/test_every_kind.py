@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from common.data.kinds import KINDS, Image, Kind, Table
+from common.data.kinds import KINDS
+from tests.common.data.kinds.one_of_each import EXAMPLES
 
-EXAMPLES: dict[str, Kind] = {
-    "image": Image((3, 4, 5), (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),
-    "table": Table(2, (3, 2), indicators=True, standardise=True, mean=(5.0, -1.0), std=(2.0, 0.0)),
-}
 DTYPES = [(name, dtype) for name, kind in EXAMPLES.items() for dtype in kind.dtypes]
 
 
