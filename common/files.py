@@ -24,7 +24,7 @@ class DamagedFileError(ValueError):
     """A file is truncated, altered or not in the expected format; the message names it."""
 
 
-def write_bytes(path: Path, blob: bytes) -> None:
+def write_bytes(path: Path, blob: bytes, *, durable: bool = True) -> None:
     """Write ``blob`` to ``path``, whole or not at all, replacing what was there.
 
     Parameters
@@ -32,6 +32,9 @@ def write_bytes(path: Path, blob: bytes) -> None:
     path : Path
         Missing folders above it are created.
     blob : bytes
+    durable : bool
+        Whether it is forced to disk. If not, it may be lost when the power fails, but is whole
+        whenever a process looks.
 
     Raises
     ------
@@ -44,15 +47,17 @@ def write_bytes(path: Path, blob: bytes) -> None:
     try:
         with unfinished.open("xb") as file:
             file.write(blob)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         # os.replace rather than Path.replace: tests put a failing disk in its place.
         os.replace(unfinished, path)  # noqa: PTH105
     except BaseException:
         with suppress(OSError):
             unfinished.unlink()
         raise
-    flush_folder(path.parent)
+    if durable:
+        flush_folder(path.parent)
 
 
 def write_folder(folder: Path, blobs: Mapping[str, bytes]) -> None:

@@ -68,6 +68,8 @@ STEPS = "steps"
 """Optimiser steps of a client in a round."""
 LOSS = "loss"
 TRAIN_SECONDS = "train-seconds"
+LABEL_PRIOR = "label-prior"
+"""Not in a reply, but in a round's train metrics: FedGen's p^(y), list[float]."""
 TERM_METRICS = {
     "moon": ("sim-global", "sim-previous"),
     "fedgen": ("generated-cross-entropy", "generated-kl"),

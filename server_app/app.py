@@ -99,6 +99,9 @@ def _serve(grid: Grid, context: Context, clock: Clock) -> Path:
         try:
             run_rounds(federation, arrays, 1 + (checkpoint.server_round if checkpoint else 0))
             _say_result(tracker)
+        except MoonflowerError as error:
+            tracker.activity.stop(str(error))
+            raise
         finally:
             _say_where(tracker.folder)
         return tracker.folder

@@ -11,8 +11,13 @@ import typer
 from common.config import ALGORITHMS
 from scripts.moonflower import machines, provision
 from scripts.moonflower.doctor.command import app as doctor
+<<<<<<< HEAD
 from scripts.moonflower.models.command import evaluate, export_model, predict
 from scripts.moonflower.options import Preset, RunConfig, Verbose
+=======
+from scripts.moonflower.options import NoReport, Preset, RunConfig, Verbose
+from scripts.moonflower.pages import command as pages
+>>>>>>> ad29c49 (moonflower report: a page of an experiment, or of several, in one file without script)
 from scripts.moonflower.repository import ROOT
 from scripts.moonflower.research.benchmark.command import benchmark
 from scripts.moonflower.research.reproduce.command import reproduce
@@ -41,6 +46,7 @@ app.add_typer(provision.nodes_app, name="nodes")
 app.command("superlink")(machines.superlink)
 app.command("supernode")(machines.supernode)
 app.command("fence")(machines.fence)
+app.command("report")(pages.report)
 app.command("benchmark")(benchmark)
 app.command("reproduce")(reproduce)
 app.command("export-model")(export_model)
@@ -83,6 +89,7 @@ def simulate(
     gpus_per_client: Annotated[
         float, typer.Option(min=0.0, help="Part of a GPU for each, as 0.25. 0: on the CPU.")
     ] = 0.0,
+    no_report: NoReport = False,
     verbose: Verbose = False,
 ) -> None:
     """Train on this machine: `flwr run` in simulation, with nothing left running afterwards.
@@ -120,7 +127,10 @@ def simulate(
         typer.echo(f"moonflower: {error}", err=True)
         raise typer.Exit(BAD_SETTINGS) from None
     chosen = actors or default_actors(plan.clients, plan.settings.train.cpu_threads)
-    raise typer.Exit(run(plan, Machine(folders, chosen, gpus_per_client), verbose=verbose))
+    code = run(plan, Machine(folders, chosen, gpus_per_client), verbose=verbose)
+    if not no_report:
+        pages.write_after_run(folders[OUTPUT] / plan.settings.experiment)
+    raise typer.Exit(code)
 
 
 @app.command("run")
@@ -150,6 +160,7 @@ def run_on_superlink(
         str, typer.Option(help="Passed on to flwr run: a simulation's number of SuperNodes.")
     ] = "",
     source: Annotated[Path, typer.Option("--app", help="Folder of the app.")] = ROOT,
+    no_report: NoReport = False,
     verbose: Verbose = False,
 ) -> None:
     """Train on a SuperLink: submit the run and watch it to its end.
@@ -158,6 +169,7 @@ def run_on_superlink(
     the one that is the default there.
     """
     from common.config import SettingsError
+    from common.node import Folders
     from scripts.moonflower import keep_going as watching
     from scripts.moonflower.interruption import InterruptedRunError, raising_on_signals
     from scripts.moonflower.progress import Progress
@@ -187,6 +199,9 @@ def run_on_superlink(
             err=True,
         )
         raise typer.Exit(error.exit_code) from None
+    # Of results that are on this machine; a server elsewhere has its own.
+    if not no_report:
+        pages.write_after_run(Folders.find().output / overrides["experiment"])
     raise typer.Exit(code)
 
 

@@ -22,3 +22,7 @@ RunConfig = Annotated[
 ]
 
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show the whole log.")]
+
+NoReport = Annotated[
+    bool, typer.Option("--no-report", help="Write no report.html when the run is over.")
+]

@@ -13,6 +13,7 @@ from typing import Any
 from common.config import Settings, flat
 from common.files import DamagedFileError, read_json, write_json
 from common.logs import NAME
+from common.tasks import build_task
 from server_app.clients.query import Client, are_shares
 from server_app.errors import ResumeError
 from server_app.experiment.layout import SETTINGS_FILE
@@ -35,6 +36,7 @@ def write_settings(
         "id": experiment_id,
         "started": _now(),
         "settings": settings.model_dump(by_alias=True),
+        "headline": _headline(settings),
         "versions": versions(),
         "clients": [_describe(client) for client in clients],
     }
@@ -70,6 +72,7 @@ def note_resumption(
     facts |= {
         "id": experiment_id,
         "settings": wanted,
+        "headline": _headline(settings),
         "clients": list((then | now).values()),
         "resumed": [*facts.get("resumed", []), resumed],
     }
@@ -172,10 +175,16 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def _headline(settings: Settings) -> dict[str, Any]:
+    headline = build_task(settings).headline
+    return {"name": headline.name, "more-is-better": headline.more_is_better}
+
+
 def _describe(client: Client) -> dict[str, Any]:
     return {
         "name": client.name,
         "examples-per-label": list(client.examples_per_label),
+        "partition": client.partition,
         "device": client.device,
         "versions": client.versions,
     }

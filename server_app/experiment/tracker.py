@@ -36,6 +36,7 @@ from common.models import (
 from common.tasks import build_task
 from server_app.clients.query import Client
 from server_app.errors import OutputError, ResumeError
+from server_app.experiment.activity import Activity
 from server_app.experiment.checkpoint import (
     Best,
     Checkpoint,
@@ -100,6 +101,8 @@ class Tracker:
         What of them decides about later rounds.
     headline : Headline
         The score that ``best/`` is chosen by.
+    activity : Activity
+        For whoever looks on.
     best : Best or None
         The round whose model is in ``best/``; of equal ones the first.
     statistics : Statistics
@@ -114,6 +117,7 @@ class Tracker:
         self.lines: list[dict[str, Any]] = []
         self.history: list[Outcome] = []
         self.headline = build_task(settings).headline
+        self.activity = Activity(folder)
         self._settings = settings
         self._spec = spec
         self._reopened = False
@@ -150,6 +154,7 @@ class Tracker:
 
     def close(self) -> None:
         """Let other servers into the folder again."""
+        self.activity.stop("")
         self._held.close()
 
     def reopen(self) -> Checkpoint | None:
@@ -274,6 +279,7 @@ class Tracker:
         """
         with _explained(self.folder):
             self._save(FINAL, model)
+        self.activity.finish()
 
     @property
     def _checkpoints(self) -> Path:

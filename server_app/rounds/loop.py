@@ -85,6 +85,7 @@ def play_round(
     """
     watch = Stopwatch(federation.clock.now)
     federation.roster.refresh(federation.grid, federation.settings, federation.clock)
+    federation.tracker.activity.begin_round(server_round, federation.roster.names)
     watch.lap("join")
     remembered = copy.deepcopy(strategy_state(federation.strategy))
     playing = play(federation, arrays, server_round, watch)

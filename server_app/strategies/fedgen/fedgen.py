@@ -106,6 +106,7 @@ class FedGen(Wrapper):
         if arrays is not None and metrics is not None:
             for name, value in self._train(server_round, heads, torch.stack(counts)).items():
                 metrics[name] = value
+            metrics[records.LABEL_PRIOR] = self._label_prior().tolist()
         return arrays, metrics
 
     def why_not(self, client: str, reply: Message) -> str:

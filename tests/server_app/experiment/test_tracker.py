@@ -75,8 +75,15 @@ def test_settings_json_has_settings_versions_and_clients(tracker: Tracker) -> No
         or facts["versions"]["torch"] == torch.__version__
     )
     assert facts["clients"] == [
-        {"name": "a", "examples-per-label": [1, 2], "device": "cpu", "versions": "{}"}
+        {
+            "name": "a",
+            "examples-per-label": [1, 2],
+            "partition": "",
+            "device": "cpu",
+            "versions": "{}",
+        }
     ]
+    assert facts["headline"] == {"name": "accuracy", "more-is-better": True}
 
 
 def test_every_round_is_one_line_of_strict_json(tracker: Tracker) -> None:

@@ -1,0 +1,1 @@
+"""Experiments as pages and pictures that people read."""
