@@ -11,13 +11,9 @@ import typer
 from common.config import ALGORITHMS
 from scripts.moonflower import machines, provision
 from scripts.moonflower.doctor.command import app as doctor
-<<<<<<< HEAD
 from scripts.moonflower.models.command import evaluate, export_model, predict
-from scripts.moonflower.options import Preset, RunConfig, Verbose
-=======
 from scripts.moonflower.options import NoReport, Preset, RunConfig, Verbose
 from scripts.moonflower.pages import command as pages
->>>>>>> ad29c49 (moonflower report: a page of an experiment, or of several, in one file without script)
 from scripts.moonflower.repository import ROOT
 from scripts.moonflower.research.benchmark.command import benchmark
 from scripts.moonflower.research.reproduce.command import reproduce
