@@ -13,6 +13,10 @@ Line = Mapping[str, Any]
 """A round, as ``RoundReport.record()`` has it; lines of earlier versions have fewer keys."""
 
 
+TAIL = 1_000_000
+"""Bytes: a line of 200 clients has 40,000."""
+
+
 class MetricsFile:
     """Reads what is new each time it is asked.
 
@@ -20,6 +24,8 @@ class MetricsFile:
     ----------
     path : Path
         It need not be there yet.
+    newest_only : bool
+        Read the last rounds only, those of the last megabyte: enough to say where a run is.
 
     Attributes
     ----------
@@ -30,8 +36,8 @@ class MetricsFile:
         Lines that are no rounds, one sentence each.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, newest_only: bool = False) -> None:
+        self._path, self._newest_only = path, newest_only
         self._begin()
 
     def _begin(self) -> None:
@@ -68,6 +74,10 @@ class MetricsFile:
         if replaced:
             self._begin()
             self._inode = status.st_ino
+        if self._newest_only and status.st_size > self._read_bytes + TAIL:
+            # Also what is left of the line in the middle of which it begins.
+            file.seek(status.st_size - TAIL)
+            self._read_bytes = status.st_size - TAIL + len(file.readline())
         file.seek(self._read_bytes)
         whole, end, _ = file.read().rpartition(b"\n")
         self._read_bytes += len(whole) + len(end)

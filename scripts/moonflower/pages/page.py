@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.files import write_bytes
-from scripts.moonflower.experiments.experiment import Experiment, read_experiment
+from scripts.moonflower.experiments.experiment import Experiment, State, read_experiment
 from scripts.moonflower.experiments.metrics_file import number_at, series
 from scripts.moonflower.pages import words
 from scripts.moonflower.pages.line_chart import Curve, LineChart, line_chart
@@ -98,6 +98,7 @@ def view_of(experiment: Experiment) -> dict[str, Any]:
     clients, refusals = clients_of(experiment), refusals_of(experiment.lines)
     return {
         "experiment": experiment,
+        "online": online_of(experiment),
         "result": words.result_of(experiment),
         "tiles": words.tiles_of(experiment),
         "alarms": alarms_of(experiment.lines)[:MOST_REASONS],
@@ -110,6 +111,14 @@ def view_of(experiment: Experiment) -> dict[str, Any]:
         "facts": words.facts_of(experiment),
         "command": words.command_of(experiment),
     }
+
+
+def online_of(experiment: Experiment) -> list[str] | None:
+    """Return who is connected to a run that goes on; None where nothing says it."""
+    clients = experiment.activity.get("clients")
+    if experiment.state is not State.RUNNING or not isinstance(clients, list):
+        return None
+    return [str(name) for name in clients]
 
 
 def compared(experiments: Sequence[Experiment]) -> dict[str, Any]:
@@ -140,13 +149,14 @@ def compared(experiments: Sequence[Experiment]) -> dict[str, Any]:
     ]
     drawn: list[LineChart] = [chart for chart in charts if chart is not None]
     return {
-        "rows": [_row(experiment) for experiment in experiments],
+        "rows": [row_of(experiment) for experiment in experiments],
         "charts": drawn,
         "settings": words.between(experiments),
     }
 
 
-def _row(experiment: Experiment) -> Row:
+def row_of(experiment: Experiment) -> Row:
+    """Return what the newest evaluation of an experiment says."""
     evaluated: Any = next(
         (line for line in reversed(experiment.lines) if line.get("global") or line.get("clients")),
         {},
