@@ -43,7 +43,7 @@ class HeatMap:
     ----------
     title, description, note : str
     image : str
-        PNG as a data URI: a pixel per cell, clear where there is no number.
+        PNG as a data URI: a dot per cell, clear where there is no number.
     left, top, right, bottom, height : float
         Where the image is, and how high the picture.
     rows, columns : list[Label]

@@ -22,7 +22,7 @@ from scripts.moonflower.experiments.experiment import (
 )
 from scripts.moonflower.experiments.metrics_file import MetricsFile, number_at
 from scripts.moonflower.pages.page import online_of, row_of
-from scripts.moonflower.pages.participation import Client, alarms_of, clients_of
+from scripts.moonflower.pages.participation import alarms_of, clients_of
 from scripts.moonflower.pages.scales import score_text, time_text
 from server_app.experiment.layout import METRICS_FILE
 
@@ -67,7 +67,7 @@ def watch(
         There is none, and ``once``; or it can't be read.
     """
     if not is_experiment(folder) and not once:
-        console.print(f"waiting for {folder} to begin")
+        console.print(Text(f"waiting for {folder} to begin"), soft_wrap=True)
         while not is_experiment(folder):
             sleep(EVERY)
     metrics = MetricsFile(folder / METRICS_FILE)
@@ -96,7 +96,7 @@ def _lines(
                 said = line["round"]
                 console.print(_round_text(experiment, line["round"]), soft_wrap=True)
         if experiment.state is not State.RUNNING:
-            console.print(f"{experiment.name}: {experiment.state}", soft_wrap=True)
+            console.print(Text(f"{experiment.name}: {experiment.state}"), soft_wrap=True)
             return experiment.state
         sleep(EVERY)
 
@@ -186,9 +186,8 @@ def _clients(experiment: Experiment) -> RenderableType:
     online = online_of(experiment)
     name = experiment.headline.name or "score"
     table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column(
-        "client", no_wrap=True, min_width=min(24, max(map(_length, clients), default=0))
-    )
+    width = min(24, max((len(client.name) for client in clients), default=0))
+    table.add_column("client", no_wrap=True, min_width=width)
     for title in (name, "examples", "trained", "no answer", "refused in"):
         table.add_column(title, overflow="fold")
     if online is not None:
@@ -207,7 +206,3 @@ def _clients(experiment: Experiment) -> RenderableType:
     if len(clients) > MOST_ROWS:
         table.caption = f"and {len(clients) - MOST_ROWS} more with better scores"
     return table
-
-
-def _length(client: Client) -> int:
-    return len(client.name)
