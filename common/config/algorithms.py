@@ -263,6 +263,11 @@ def refused_aggregation(algorithms: Collection[str], server: ServerSettings) -> 
             f"{server.aggregator!r} neither knows nor protects: allowed are "
             f"{', '.join(allowed[name])}"
         )
+    if name and server.client_weights:
+        return (
+            f"server.client-weights can't go with {name}, whose sum over all clients has the "
+            "weights of server.weighting: leave it empty"
+        )
     if name and server.max_update_norm and server.norm_policy == "clip":
         return (
             f"server.norm-policy 'clip' changes replies that {name} reads the clients' own "

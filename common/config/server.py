@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from common.config.learning_rate import LearningRateSettings
+from common.config.names import NAME_PATTERN
 from common.config.settings_table import Fraction, NonNegative, Positive, Whole
 
 STEPPING = ("fedavgm", "fedadam", "fedyogi", "fedadagrad")
 """Aggregators that take a step of ``server.learning-rate`` along the mean update."""
+
+NOT_WEIGHING = ("fedmedian", "fedtrimmedavg")
+"""Aggregators that count every client alike, whatever it weighs."""
 
 
 class ServerSettings(LearningRateSettings):
@@ -28,6 +33,10 @@ class ServerSettings(LearningRateSettings):
     ] = Field(description="Flower strategy that combines the clients' models.")
     weighting: Literal["examples", "uniform"] = Field(
         description="Weight of a client in averages: its number of examples, or one each."
+    )
+    client_weights: str = Field(
+        description="Factors on the weights of single clients, as `site-a=2,site-b=0.5`; of those "
+        "that are not named it is 1. Empty: none. For aggregators that weigh clients."
     )
     fraction_train: Fraction = Field(description="Part of the clients that trains in a round.")
     fraction_evaluate: Annotated[float, Field(ge=0, le=1)] = Field(
@@ -120,3 +129,38 @@ class ServerSettings(LearningRateSettings):
     def uses_learning_rate(self) -> bool:
         """Whether the aggregator takes steps of ``learning_rate``."""
         return self.aggregator in STEPPING
+
+    @property
+    def factors(self) -> dict[str, float]:
+        """By client, what ``client_weights`` says."""
+        pairs = (pair.partition("=") for pair in self.client_weights.split(",") if pair)
+        return {name: float(factor) for name, _, factor in pairs}
+
+    @field_validator("client_weights")
+    @classmethod
+    def _names_and_factors(cls, value: str, info: ValidationInfo) -> str:
+        pairs = [pair.partition("=") for pair in value.split(",")] if value else []
+        wrong = [
+            "".join(pair)
+            for pair in pairs
+            if not NAME_PATTERN.fullmatch(pair[0]) or not _is_positive(pair[2])
+        ]
+        names = [name for name, _, _ in pairs]
+        if wrong or len(set(names)) != len(names):
+            raise ValueError(
+                "names of clients with a number above 0 are needed, each name once, separated by "
+                f"commas without spaces, as 'site-a=2,site-b=0.5'; wrong is {wrong or names}"
+            )
+        if value and info.data.get("aggregator") in NOT_WEIGHING:
+            raise ValueError(
+                f"server.aggregator {info.data['aggregator']!r} counts all clients alike: leave it "
+                "empty, or use an aggregator that is a mean"
+            )
+        return value
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < math.inf
+    except ValueError:
+        return False

@@ -22,13 +22,13 @@ from flwr.serverapp.strategy.fedopt import FedOpt
 from common.config import ServerSettings, Settings
 from common.logs import NAME
 from common.models import SplitModel
+from server_app.strategies.client_weights import ClientWeights
 from server_app.strategies.feddyn import FedDyn
 from server_app.strategies.fedgen.fedgen import FedGen
 from server_app.strategies.fednova import FedNova
 from server_app.strategies.robust import MultiKrumOfReplies, weakness
 from server_app.strategies.scaffold import Scaffold
 from server_app.strategies.server_learning_rate import ServerLearningRate
-from server_app.strategies.uniform import UniformWeights
 from server_app.strategies.wrapper import Clients
 
 log = logging.getLogger(NAME)
@@ -105,8 +105,8 @@ def build_strategy(
     for name in settings.algorithms:
         if name in AVERAGES:
             strategy = AVERAGES[name](strategy, settings, model)
-    if settings.server.weighting == "uniform":
-        strategy = UniformWeights(strategy)
+    if settings.server.weighting == "uniform" or settings.server.factors:
+        strategy = ClientWeights(strategy, settings.server, clients)
     for name in settings.algorithms:
         if name in WRAPPERS:
             strategy = WRAPPERS[name](strategy, settings, model, clients, device)

@@ -107,6 +107,18 @@ def test_problems_of_several_tables_and_of_several_settings_together_are_all_sai
             {"resume": True, "experiment": "e", "resume-changes": "moon.mu,seed"},
             "resume-changes: seed can't change in the middle",
         ),
+        ({"server.client-weights": "a=0"}, "server.client-weights: names of clients with a number"),
+        ({"server.client-weights": "a=2,a=3"}, "each name once"),
+        ({"server.client-weights": "a=2, b=3"}, "wrong is [' b=3']"),
+        ({"server.client-weights": "a=inf"}, "wrong is ['a=inf']"),
+        (
+            {"server.client-weights": "a=2", "server.aggregator": "fedmedian"},
+            "server.client-weights: server.aggregator 'fedmedian' counts all clients alike",
+        ),
+        (
+            {"server.client-weights": "a=2", "algorithm": "feddyn"},
+            "server: server.client-weights can't go with feddyn",
+        ),
         ({"feddyn.alpha": 0}, "feddyn.alpha: Input should be greater than 0"),
         ({"moon": 5}, "moon: a table of settings, not a value; given was 5"),
     ],

@@ -32,7 +32,11 @@ BASE = {
 }
 RUNS = {
     "fedavg": {"algorithm": "fedavg", "server.aggregator": "fedadam"},
-    "fedprox": {"algorithm": "fedprox", "server.evaluate-personal": True},
+    "fedprox": {
+        "algorithm": "fedprox",
+        "server.evaluate-personal": True,
+        "server.client-weights": "client-0001=2.5",
+    },
     "moon": {"algorithm": "moon", "moon.buffer-size": 2},
     "moon-ema-schedules": {
         "algorithm": "moon",

@@ -14,8 +14,8 @@ from common import records
 from common.config import Settings
 from common.models import SplitModel
 from server_app.strategies import AGGREGATORS, build_strategy
+from server_app.strategies.client_weights import ClientWeights
 from server_app.strategies.fedgen.fedgen import FedGen
-from server_app.strategies.uniform import UniformWeights
 from server_app.strategies.wrapper import chain
 from tests.server_app.strategies.conftest import Recorder
 from tests.settings import make_settings
@@ -74,16 +74,45 @@ def test_uniform_weighting_is_the_plain_mean_whatever_the_examples(
     inner: Recorder, reply: Callable[..., Message]
 ) -> None:
     replies = [reply(1, {"w": torch.tensor([0.0])}, 999), reply(2, {"w": torch.tensor([1.0])}, 1)]
-    aggregated, _ = UniformWeights(inner).aggregate_train(1, replies)
+    settings = make_settings(**{"server.weighting": "uniform"}).server
+    aggregated, _ = ClientWeights(inner, settings, Clients()).aggregate_train(1, replies)
     assert aggregated is not None
     assert records.to_tensors(aggregated)["w"].item() == 0.5
+
+
+@pytest.mark.parametrize(
+    ("weighting", "expected"),
+    # Client 1 has 30 examples, clients 2 and 3 have 10 each; 2 counts four times.
+    [("examples", (30 * 0 + 40 * 1 + 10 * 2) / 80), ("uniform", (0 + 4 * 1 + 2) / 6)],
+)
+def test_a_clients_own_weight_is_a_factor_on_what_it_weighs(
+    inner: Recorder, reply: Callable[..., Message], weighting: str, expected: float
+) -> None:
+    weights = {"server.weighting": weighting, "server.client-weights": "2=4"}
+    sent = [
+        reply(node, {"w": torch.tensor([float(node - 1)])}, 30 if node == 1 else 10)
+        for node in (1, 2, 3)
+    ]
+    strategy = ClientWeights(inner, make_settings(**weights).server, Clients())
+    aggregated, _ = strategy.aggregate_train(1, sent)
+    assert aggregated is not None
+    assert records.to_tensors(aggregated)["w"].item() == pytest.approx(expected)
+
+
+def test_a_weight_of_somebody_who_is_not_here_is_warned_about(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = make_settings(**{"algorithm": "fedavg", "server.client-weights": "2=4,site-x=2"})
+    strategy = build_strategy(settings, make_model(), Clients(), CPU)
+    assert isinstance(strategy, ClientWeights)
+    assert "server.client-weights names site-x, of which nobody is here now" in caplog.text
 
 
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
 def test_the_weighting_setting_decides_whether_means_are_plain(weighting: str) -> None:
     settings = make_settings(**{"algorithm": "fedavg", "server.weighting": weighting})
     strategy = build_strategy(settings, make_model(), Clients(), CPU)
-    assert isinstance(strategy, UniformWeights) == (weighting == "uniform")
+    assert isinstance(strategy, ClientWeights) == (weighting == "uniform")
 
 
 @pytest.mark.parametrize(
