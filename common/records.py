@@ -191,6 +191,16 @@ def size_in_bytes(messages: Iterable[Message]) -> int:
     return total
 
 
+def metrics_of(reply: Message) -> MetricRecord:
+    """Return the metrics of an admitted reply."""
+    return of_type(reply.content, MetricRecord)[METRICS]
+
+
+def num_examples(reply: Message) -> int:
+    """Return how many examples an admitted reply stands for."""
+    return int(cast(int, metrics_of(reply)[NUM_EXAMPLES]))
+
+
 def of_type(content: RecordDict, kind: type[Record]) -> dict[str, Record]:
     """Return the records of one type by name.
 

@@ -10,7 +10,7 @@ import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from common import logs, records
+from common import logs
 from common.config import Settings, SettingsError, parse_settings
 from common.data import ExampleSet, data_spec, load_server_test_set
 from common.errors import MoonflowerError
@@ -94,10 +94,9 @@ def _serve(grid: Grid, context: Context, clock: Clock) -> Path:
         if test_set is not None and tracker.statistics.mean:
             # Opened before, so that a mistake in it is told without waiting for clients.
             test_set = load_server_test_set(settings, folders, device, tracker.statistics)
-        arrays = records.to_arrays(records.shared_state(model, settings.model))
         federation = Federation(settings, grid, roster, strategy, model, test_set, tracker, clock)
         try:
-            run_rounds(federation, arrays, 1 + (checkpoint.server_round if checkpoint else 0))
+            run_rounds(federation, 1 + (checkpoint.server_round if checkpoint else 0))
             _say_result(tracker)
         except MoonflowerError as error:
             tracker.activity.stop(str(error))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from flwr.app import Message
-from flwr.serverapp import Grid
 
-from server_app.exchange.clock import Clock
 from server_app.exchange.exchange import Exchange, Patience, exchange
 from server_app.exchange.postbox import Room
-from server_app.exchange.reminders import Reminders
-from server_app.replies.admission import Gate
+from server_app.replies.admission import Admission, Gate, explain
 from server_app.report.round_report import Participation, Updates
+from server_app.rounds.federation import ClientFailedError, Federation
 
 
 @dataclass(frozen=True)
@@ -52,48 +50,45 @@ class Attempt:
 
 
 def ask(
-    grid: Grid,
+    federation: Federation,
     messages: Iterable[Message],
     gate: Gate,
-    *,
-    name_of: Callable[[int], str],
-    patience: Patience,
-    clock: Clock,
-    reminders: Reminders,
+    server_round: int,
     room: Room,
-    on_failure: Callable[[Mapping[str, str]], None],
 ) -> Attempt:
-    """Send ``messages`` and admit each reply when it comes.
+    """Send ``messages``, each in ``room`` for its reply, and admit each reply when it comes.
 
-    Parameters
-    ----------
-    grid, messages, name_of, patience, clock, reminders, room
-        See :func:`server_app.exchange.exchange.exchange`.
-    gate : Gate
-        A fresh one.
-    on_failure : callable
-        Called with the reason of every client that gives no usable reply, as soon as it is
-        known; may raise.
+    Raises
+    ------
+    ClientFailedError
+        A client gives no usable reply, and ``server.failure-policy`` is ``stop``.
     """
 
     def receive(name: str, reply: Message) -> bool:
         reason = gate.receive(name, reply)
         if reason:
-            on_failure({name: reason})
+            stop_if_asked(federation, {name: reason}, server_round)
         return not reason
 
     came = exchange(
-        grid,
+        federation.grid,
         messages,
         receive,
-        name_of=name_of,
-        patience=patience,
-        clock=clock,
-        reminders=reminders,
+        name_of=federation.roster.name_of,
+        patience=Patience.of_a_round(federation.settings.server),
+        clock=federation.clock,
+        reminders=federation.roster.reminders,
         room=room,
     )
-    admission = gate.close()
-    attempt = Attempt(
+    attempt = _attempt(came, gate.close())
+    if attempt.reasons:
+        stop_if_asked(federation, attempt.reasons, server_round)
+    federation.late.expect(came.unanswered, server_round)
+    return attempt
+
+
+def _attempt(came: Exchange, admission: Admission) -> Attempt:
+    return Attempt(
         exchange=came,
         replies=list(admission.admitted.values()),
         participation=Participation(
@@ -106,6 +101,13 @@ def ask(
         updates=Updates(norms=admission.update_norms, clipped=admission.clipped),
         farthest=admission.farthest,
     )
-    if attempt.reasons:
-        on_failure(attempt.reasons)
-    return attempt
+
+
+def stop_if_asked(federation: Federation, reasons: Mapping[str, str], server_round: int) -> None:
+    """Raise ClientFailedError if ``server.failure-policy`` is ``stop``."""
+    if federation.settings.server.failure_policy == "stop":
+        raise ClientFailedError(
+            f"round {server_round}: a client failed, and server.failure-policy is stop.\n"
+            f"{explain(reasons)}\n"
+            f"What was written before is kept in {federation.tracker.folder}."
+        )

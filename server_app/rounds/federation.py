@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from common import records
 from common.config import Settings
 from common.errors import MoonflowerError
 from common.models import SplitModel
@@ -43,16 +45,17 @@ class DivergedError(MoonflowerError, RuntimeError):
 
 @dataclass(frozen=True)
 class Federation:
-    """What stays the same from round to round.
+    """What a run of rounds works with.
 
     Attributes
     ----------
     model : SplitModel
-        A place to put the global weights for evaluation and saving, on the server's device.
+        The global model, on the server's device; what of it stays with the clients keeps its first
+        values. Its weights change from round to round.
     test_set : ExampleSet or None
         On the same device. None: the global model is not evaluated by the server.
     late : LateReplies
-        Of rounds that are over; the one thing here that changes.
+        Of rounds that are over.
     """
 
     settings: Settings
@@ -69,3 +72,17 @@ class Federation:
     def task(self) -> Task:
         """What is learned, and how good a model is at it."""
         return build_task(self.settings)
+
+    @property
+    def arrays(self) -> ArrayRecord:
+        """The global model as it travels: a copy of what of it is shared."""
+        return records.to_arrays(records.shared_state(self.model, self.settings.model))
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """Names of the model's parameters."""
+        return frozenset(name for name, _ in self.model.named_parameters())
+
+    def take(self, arrays: ArrayRecord) -> None:
+        """Make ``arrays`` the global model."""
+        self.model.load_state_dict({**self.model.state_dict(), **records.to_tensors(arrays)})

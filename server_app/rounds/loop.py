@@ -10,8 +10,6 @@ import copy
 import logging
 from dataclasses import replace
 
-from flwr.app import ArrayRecord
-
 from common.config import Settings
 from common.logs import NAME
 from common.schedules import numbers_of_round
@@ -19,7 +17,7 @@ from server_app.experiment.tracker import Tracker
 from server_app.report.alarms import alarms
 from server_app.report.history import out_of_patience
 from server_app.report.round_report import RoundReport, TakenBack
-from server_app.rounds import phases
+from server_app.rounds.attempt import stop_if_asked
 from server_app.rounds.federation import DivergedError, Federation
 from server_app.rounds.playing import Playing, Stopwatch, play
 from server_app.strategies.strategy_state import load_strategy_state, strategy_state
@@ -27,7 +25,7 @@ from server_app.strategies.strategy_state import load_strategy_state, strategy_s
 log = logging.getLogger(NAME)
 
 
-def run_rounds(federation: Federation, arrays: ArrayRecord, first_round: int = 1) -> ArrayRecord:
+def run_rounds(federation: Federation, first_round: int = 1) -> None:
     """Train from ``first_round`` to ``num-rounds`` and save the final model.
 
     ``server.patience`` may end it earlier.
@@ -35,16 +33,9 @@ def run_rounds(federation: Federation, arrays: ArrayRecord, first_round: int = 1
     Parameters
     ----------
     federation : Federation
-        Its strategy is in the state of the end of round ``first_round - 1``.
-    arrays : ArrayRecord
-        The global model at that point.
+        Its model and strategy are in the state of the end of round ``first_round - 1``.
     first_round : int
         From 1.
-
-    Returns
-    -------
-    ArrayRecord
-        The global model after the last round.
 
     Raises
     ------
@@ -55,7 +46,7 @@ def run_rounds(federation: Federation, arrays: ArrayRecord, first_round: int = 1
     """
     settings, tracker = federation.settings, federation.tracker
     for server_round in range(first_round, settings.num_rounds + 1):
-        arrays, report = play_round(federation, arrays, server_round)
+        report = play_round(federation, server_round)
         tracker.write_round(report, federation.model, strategy_state(federation.strategy))
         log.info("%s", report.line())
         over = why_over(tracker, settings)
@@ -64,7 +55,6 @@ def run_rounds(federation: Federation, arrays: ArrayRecord, first_round: int = 1
                 log.info("the run ends early: %s", over)
             tracker.write_final(federation.model)
             break
-    return arrays
 
 
 def why_over(tracker: Tracker, settings: Settings) -> str:
@@ -75,9 +65,7 @@ def why_over(tracker: Tracker, settings: Settings) -> str:
     return out_of_patience(tracker.history, server.stop_metric, server.patience, tracker.headline)
 
 
-def play_round(
-    federation: Federation, arrays: ArrayRecord, server_round: int
-) -> tuple[ArrayRecord, RoundReport]:
+def play_round(federation: Federation, server_round: int) -> RoundReport:
     """Play a round; a second time, without one client, if the new model gives no finite loss.
 
     The second time begins where the first one did, so that a run that is resumed between the two
@@ -88,12 +76,12 @@ def play_round(
     federation.tracker.activity.begin_round(server_round, federation.roster.names)
     watch.lap("join")
     remembered = copy.deepcopy(strategy_state(federation.strategy))
-    playing = play(federation, arrays, server_round, watch)
+    playing = play(federation, server_round, watch)
     exchanges, taken_back = playing.exchanges, None
     if playing.useless:
         taken_back = _take_back(federation, playing, server_round)
         load_strategy_state(federation.strategy, remembered)
-        again = play(federation, arrays, server_round, watch, taken_back.client)
+        again = play(federation, server_round, watch, taken_back.client)
         if again.useless:
             raise DivergedError(_given_up(federation, again, server_round, taken_back))
         exchanges += again.exchanges
@@ -112,11 +100,11 @@ def play_round(
         bytes_received=sum(each.bytes_received for each in exchanges),
         seconds=watch.seconds(),
         updates=playing.attempts[-1].updates,
-        update_norm=phases.change(federation, arrays, playing.arrays),
+        update_norm=playing.update_norm,
         taken_back=taken_back,
         scheduled=numbers_of_round(federation.settings, server_round),
     )
-    return playing.arrays, _with_alarms(federation, report)
+    return _with_alarms(federation, report)
 
 
 def _take_back(federation: Federation, playing: Playing, server_round: int) -> TakenBack:
@@ -133,7 +121,7 @@ def _take_back(federation: Federation, playing: Playing, server_round: int) -> T
     taken_back = TakenBack(last.farthest, last.updates.norms[last.farthest], playing.useless)
     if len(federation.roster.names) <= federation.settings.server.min_replies:
         raise DivergedError(_given_up(federation, playing, server_round))
-    phases.stop_if_asked(federation, {taken_back.client: taken_back.reason}, server_round)
+    stop_if_asked(federation, {taken_back.client: taken_back.reason}, server_round)
     log.warning(
         "round %d is taken back and played again without %s, whose reply was the most unlike the "
         "others (its change has norm %.6g): %s",

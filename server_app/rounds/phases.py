@@ -7,36 +7,30 @@ between them is inside the strategy.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, cast
 
-import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message
 
 from common import records
 from common.logs import NAME
-from common.wire import WireError, encode_model
 from server_app.clients.roster import Roster
 from server_app.clients.sampling import choose_clients, without
 from server_app.exchange.downlink import encoded
-from server_app.exchange.exchange import Patience
 from server_app.exchange.postbox import Room
 from server_app.exchange.selected import SelectedGrid
 from server_app.replies.admission import Gate, explain
-from server_app.replies.checks import NOT_FINITE, update_norm
+from server_app.replies.checks import NOT_FINITE
 from server_app.replies.spool import MB, Spool
 from server_app.report.evaluation import Summary, summarise_clients, sums_of
 from server_app.report.history import recently_failed, shut_out
 from server_app.rounds.attempt import Attempt, ask
 from server_app.rounds.federation import (
-    ClientFailedError,
     DivergedError,
     Federation,
     RoundFailedError,
 )
 from server_app.rounds.rules import evaluate_rules, train_rules
-from server_app.strategies.strategy_state import strategy_state
 
 log = logging.getLogger(NAME)
 
@@ -142,23 +136,19 @@ def _train_attempt(
         messages = federation.strategy.configure_train(
             server_round, arrays, config, _selected(federation, names)
         )
-        messages = encoded(messages, _parameters(federation), settings.wire.dtype)
+        messages = encoded(messages, federation.parameters, settings.wire.dtype)
     spool = Spool(federation.tracker.folder, settings.server.replies_in_memory_mb * MB)
     rules = train_rules(
         server_round,
         arrays,
-        _parameters(federation),
+        federation.parameters,
         settings,
         federation.task,
         federation.roster,
         federation.strategy,
     )
     gate = Gate(rules, spool.keep)
-    return _ask(federation, messages, gate, server_round, Room.of_a_model(arrays))
-
-
-def _parameters(federation: Federation) -> frozenset[str]:
-    return frozenset(name for name, _ in federation.model.named_parameters())
+    return ask(federation, messages, gate, server_round, Room.of_a_model(arrays))
 
 
 def _failure(federation: Federation, attempt: Attempt, server_round: int) -> Exception:
@@ -182,70 +172,10 @@ def _connected(roster: Roster) -> str:
     return f"only {count} clients are connected" if count else "no client is connected"
 
 
-def aggregate(
-    federation: Federation, before: ArrayRecord, replies: list[Message], server_round: int
-) -> tuple[ArrayRecord, dict[str, Any]]:
-    """Return the new global model, with the dtypes of ``before``, and the train metrics.
-
-    ``replies`` is empty afterwards, so that evaluation has its memory.
-
-    Raises
-    ------
-    RoundFailedError
-        The strategy returned no model.
-    DivergedError
-        The model or the strategy's memory is not finite, or the model can't travel in
-        ``wire.dtype``.
-    """
-    # Counted first: a strategy may change the replies it is given.
-    examples = sum(_num_examples(reply) for reply in replies)
-    aggregated, metrics = federation.strategy.aggregate_train(server_round, replies)
-    if aggregated is None:
-        raise RoundFailedError(
-            f"round {server_round}: the strategy made no model of {len(replies)} replies; "
-            "its own log lines say why"
-        )
-    replies.clear()
-    # Looked at before and after: integers hide a NaN, and FedAdam's float64 may not fit a float32.
-    with np.errstate(over="ignore", invalid="ignore"):
-        after = records.like(aggregated, before)
-    bad = [
-        name
-        for name, array in aggregated.items()
-        if not all(np.isfinite(each.numpy()).all() for each in (array, after[name]))
-    ]
-    # Moments that overflowed would hold the model where it is for good.
-    bad += [
-        name
-        for name, tensor in strategy_state(federation.strategy).items()
-        if not bool(tensor.isfinite().all())
-    ]
-    if bad:
-        raise DivergedError(
-            f"what was aggregated is not finite in {', '.join(bad[:5])}"
-            f"{' and more' if len(bad) > 5 else ''}, though every admitted reply was"
-        )
-    try:
-        encode_model(after, _parameters(federation), federation.settings.wire.dtype)
-    except WireError as error:
-        raise DivergedError(f"the aggregated model can't be sent: {error}") from error
-    return after, {
-        **(metrics or {}),
-        records.NUM_EXAMPLES: examples,
-    }
-
-
-def change(federation: Federation, before: ArrayRecord, after: ArrayRecord) -> float | None:
-    """Return the L2 norm of the global model's change; None where nothing is shared."""
-    if not before:
-        return None
-    return update_norm(after, before, _parameters(federation))
-
-
 def evaluate_clients(
-    federation: Federation, arrays: ArrayRecord, server_round: int
+    federation: Federation, server_round: int
 ) -> tuple[Attempt | None, Summary | None, Summary | None]:
-    """Let the chosen clients evaluate; too few answers are no reason to stop.
+    """Let the chosen clients evaluate the global model; too few answers are no reason to stop.
 
     Returns
     -------
@@ -264,58 +194,29 @@ def evaluate_clients(
     if not names:
         return None, None, None
     messages = federation.strategy.configure_evaluate(
-        server_round, arrays, _config(federation, server_round), _selected(federation, names)
+        server_round,
+        federation.arrays,
+        _config(federation, server_round),
+        _selected(federation, names),
     )
-    messages = encoded(messages, _parameters(federation), settings.wire.dtype)
+    messages = encoded(messages, federation.parameters, settings.wire.dtype)
     own = settings.server.evaluate_personal
     gate = Gate(evaluate_rules(server_round, federation.task, personal=own))
-    attempt = _ask(federation, messages, gate, server_round, Room())
+    attempt = ask(federation, messages, gate, server_round, Room())
     if attempt.reasons:
         log.warning("round %d, not evaluated:\n%s", server_round, explain(attempt.reasons))
     # Flower's weighted means divide by the sum of examples.
-    counted = [reply for reply in attempt.replies if _num_examples(reply)]
+    counted = [reply for reply in attempt.replies if records.num_examples(reply)]
     if counted:
         federation.strategy.aggregate_evaluate(server_round, counted)
     by_name = dict(zip(attempt.participation.participants, attempt.replies, strict=True))
 
     def summary(which: str) -> Summary | None:
         task = federation.task
-        sums = {name: sums_of(_metrics(reply), task, which) for name, reply in by_name.items()}
+        sums = {n: sums_of(records.metrics_of(r), task, which) for n, r in by_name.items()}
         return summarise_clients(task, sums)
 
     return attempt, summary(""), summary(records.PERSONAL) if own else None
-
-
-def _ask(
-    federation: Federation,
-    messages: Iterable[Message],
-    gate: Gate,
-    server_round: int,
-    room: Room,
-) -> Attempt:
-    attempt = ask(
-        federation.grid,
-        messages,
-        gate,
-        name_of=federation.roster.name_of,
-        patience=Patience.of_a_round(federation.settings.server),
-        clock=federation.clock,
-        reminders=federation.roster.reminders,
-        room=room,
-        on_failure=lambda reasons: stop_if_asked(federation, reasons, server_round),
-    )
-    federation.late.expect(attempt.exchange.unanswered, server_round)
-    return attempt
-
-
-def stop_if_asked(federation: Federation, reasons: Mapping[str, str], server_round: int) -> None:
-    """Raise ClientFailedError if ``server.failure-policy`` is ``stop``."""
-    if federation.settings.server.failure_policy == "stop":
-        raise ClientFailedError(
-            f"round {server_round}: a client failed, and server.failure-policy is stop.\n"
-            f"{explain(reasons)}\n"
-            f"What was written before is kept in {federation.tracker.folder}."
-        )
 
 
 def _selected(federation: Federation, names: Sequence[str]) -> SelectedGrid:
@@ -331,11 +232,3 @@ def _config(federation: Federation, server_round: int) -> ConfigRecord:
             **records.statistics_to_config(federation.tracker.statistics),
         }
     )
-
-
-def _metrics(reply: Message) -> MetricRecord:
-    return records.of_type(reply.content, MetricRecord)[records.METRICS]
-
-
-def _num_examples(reply: Message) -> int:
-    return int(cast(int, _metrics(reply)[records.NUM_EXAMPLES]))

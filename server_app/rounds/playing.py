@@ -11,11 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import ArrayRecord
-
 from common import records
 from common.data import ExampleSet
-from common.models import SplitModel
 from common.tasks.base import BATCH_SIZE
 from server_app.exchange.exchange import Exchange
 from server_app.replies.checks import NOT_FINITE
@@ -23,6 +20,7 @@ from server_app.report.evaluation import Summary, evaluate_global
 from server_app.rounds import phases
 from server_app.rounds.attempt import Attempt
 from server_app.rounds.federation import DivergedError, Federation
+from server_app.rounds.next_model import aggregate
 
 
 @dataclass(frozen=True)
@@ -31,23 +29,24 @@ class Playing:
 
     Attributes
     ----------
-    arrays : ArrayRecord
-        The new global model; the old one where none could be made.
     train : Mapping
         The train metrics.
     attempts : list[Attempt]
         :func:`server_app.rounds.phases.train`.
     evaluation : Attempt or None
         Of the clients; None where they did not evaluate.
+    update_norm : float or None
+        L2 norm of the change of the global model's parameters; None where nothing is shared, and
+        where no model could be made.
     clients, personal, global_model : dict or None
         See :mod:`server_app.report.evaluation`; None where not evaluated.
     useless : str
         Why the new model can't be gone on with, or "".
     """
 
-    arrays: ArrayRecord
     train: Mapping[str, Any]
     attempts: list[Attempt]
+    update_norm: float | None = None
     evaluation: Attempt | None = None
     clients: Summary | None = None
     personal: Summary | None = None
@@ -61,39 +60,37 @@ class Playing:
 
 
 def play(
-    federation: Federation,
-    arrays: ArrayRecord,
-    server_round: int,
-    watch: Stopwatch,
-    leave_out: str = "",
+    federation: Federation, server_round: int, watch: Stopwatch, leave_out: str = ""
 ) -> Playing:
     """Train without ``leave_out``, aggregate and, where it is due, evaluate.
 
-    ``federation.model`` holds the new global weights afterwards.
+    ``federation.model`` is the new model afterwards, or the old one where the new one is useless.
 
     Raises
     ------
     RoundFailedError, ClientFailedError, DivergedError
         From :func:`server_app.rounds.phases.train`: there is no model at all.
     """
-    attempts = phases.train(federation, arrays, server_round, leave_out)
+    before = federation.arrays
+    attempts = phases.train(federation, before, server_round, leave_out)
     watch.lap("train")
     try:
-        after, metrics = phases.aggregate(federation, arrays, attempts[-1].replies, server_round)
+        metrics, norm = aggregate(federation, before, attempts[-1].replies, server_round)
     except DivergedError as error:
-        return Playing(arrays, {}, attempts, useless=str(error))
-    _load(federation.model, after)
+        return Playing({}, attempts, useless=str(error))
     watch.lap("aggregate")
     evaluation, clients, personal, global_model = None, None, None, None
     settings = federation.settings
     if server_round % settings.server.evaluate_every == 0 or server_round == settings.num_rounds:
-        evaluation, clients, personal = phases.evaluate_clients(federation, after, server_round)
+        evaluation, clients, personal = phases.evaluate_clients(federation, server_round)
         watch.lap("evaluate-clients")
         if federation.test_set is not None:
             global_model = evaluate_global(federation.task, federation.model, federation.test_set)
         watch.lap("evaluate-global")
-    useless = _why_useless(federation, global_model, evaluation) if after else ""
-    return Playing(after, metrics, attempts, evaluation, clients, personal, global_model, useless)
+    useless = _why_useless(federation, global_model, evaluation) if before else ""
+    if useless:
+        federation.take(before)
+    return Playing(metrics, attempts, norm, evaluation, clients, personal, global_model, useless)
 
 
 def _why_useless(
@@ -123,11 +120,6 @@ def _why_useless(
 def _at_a_glance(federation: Federation, test_set: ExampleSet) -> Summary:
     x, y = next(iter(test_set.batches_in_order(BATCH_SIZE)))
     return evaluate_global(federation.task, federation.model, ExampleSet(x, y))
-
-
-def _load(model: SplitModel, arrays: ArrayRecord) -> None:
-    """Put ``arrays`` into ``model``; buffers that stay with the clients keep their first values."""
-    model.load_state_dict({**model.state_dict(), **records.to_tensors(arrays)})
 
 
 class Stopwatch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, Message
 from flwr.serverapp.strategy import Strategy
 
 from common import records
@@ -77,7 +77,7 @@ def evaluate_rules(server_round: int, task: Task, *, personal: bool = False) -> 
     own = {records.NUM_EXAMPLES: None, **task.sums} if personal else {}
 
     def wrong_sums(client: str, reply: Message) -> str:
-        metrics = records.of_type(reply.content, MetricRecord)[records.METRICS]
+        metrics = records.metrics_of(reply)
         sums = sums_of(metrics, task)
         reason = task.why_not(sums)
         if reason or not personal:

@@ -78,10 +78,8 @@ class FedNova(Wrapper):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Set every reply's ``num-examples`` to ``p_k / a_k``, in place, and aggregate."""
         replies = list(replies)
-        metrics = [
-            records.of_type(reply.content, MetricRecord)[records.METRICS] for reply in replies
-        ]
-        weights = [float(cast(int, each[records.NUM_EXAMPLES])) for each in metrics]
+        metrics = [records.metrics_of(reply) for reply in replies]
+        weights = [float(cast(float, each[records.NUM_EXAMPLES])) for each in metrics]
         normalisers = [normaliser(steps_of(reply), self._train.momentum) for reply in replies]
         for each, p, a in zip(metrics, weights, normalisers, strict=True):
             each[records.NUM_EXAMPLES] = p / a

@@ -15,10 +15,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import cast
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message
 from torch import Tensor
 
 from common import records
@@ -144,8 +143,7 @@ class MirroredSum:
     def _weight(self, client: str, reply: Message) -> int:
         if client in self._known:
             return self._known[client][1]
-        metrics = records.of_type(reply.content, MetricRecord)[records.METRICS]
-        return 1 if self._uniform else int(cast(int, metrics[records.NUM_EXAMPLES]))
+        return 1 if self._uniform else records.num_examples(reply)
 
 
 def shared_in(arrays: ArrayRecord, names: Iterable[str]) -> dict[str, Tensor]:

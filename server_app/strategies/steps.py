@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from flwr.app import Message, MetricRecord
+from flwr.app import Message
 
 from common import records
 from common.config import TrainSettings
@@ -13,7 +13,7 @@ from common.data.batches import batches_in_epoch
 
 def steps_of(reply: Message) -> int:
     """Return the steps of an admitted train reply."""
-    return int(cast(float, _metrics(reply)[records.STEPS]))
+    return int(cast(float, records.metrics_of(reply)[records.STEPS]))
 
 
 def why_not_steps(reply: Message, train: TrainSettings) -> str:
@@ -21,14 +21,10 @@ def why_not_steps(reply: Message, train: TrainSettings) -> str:
 
     No bound on the model's change holds what is divided by it.
     """
-    examples = int(cast(int, _metrics(reply)[records.NUM_EXAMPLES]))
-    steps = _metrics(reply).get(records.STEPS)
+    examples = records.num_examples(reply)
+    steps = records.metrics_of(reply).get(records.STEPS)
     in_epoch = batches_in_epoch(examples, train.batch_size, drop_last=train.drop_last)
     expected = train.local_steps or train.local_epochs * in_epoch
     if steps == expected:
         return ""
     return f"metric {records.STEPS!r} is {steps!r}, {examples} examples make {expected}"
-
-
-def _metrics(reply: Message) -> MetricRecord:
-    return records.of_type(reply.content, MetricRecord)[records.METRICS]

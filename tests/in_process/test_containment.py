@@ -90,7 +90,7 @@ def play(folder: Path, grid: Grid, fake: FakeClock, **overrides: Any) -> Federat
     tracker.begin(roster.clients)
     strategy = FedAvg(min_train_nodes=1, min_evaluate_nodes=1, min_available_nodes=1)
     federation = Federation(settings, grid, roster, strategy, model, None, tracker, fake.clock())
-    run_rounds(federation, records.to_arrays(model.state_dict()))
+    run_rounds(federation)
     return federation
 
 

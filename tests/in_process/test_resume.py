@@ -68,7 +68,7 @@ RUNS = {
 }
 POINTS = [
     "server_app.rounds.phases.train",
-    "server_app.rounds.phases.aggregate",
+    "server_app.rounds.playing.aggregate",
     "server_app.strategies.fedgen.fedgen.train_generator",
     "server_app.rounds.phases.evaluate_clients",
     "server_app.experiment.tracker.save_checkpoint",
@@ -190,7 +190,7 @@ def test_every_algorithm_goes_on_with_the_same_bits(
     run: str,
     call: int,
 ) -> None:
-    interrupt(run, tmp_path, monkeypatch, "server_app.rounds.phases.aggregate", call, after=True)
+    interrupt(run, tmp_path, monkeypatch, "server_app.rounds.playing.aggregate", call, after=True)
     assert_same(resume(run, tmp_path), undisturbed(run))
 
 
@@ -198,7 +198,7 @@ def test_killed_again_and_again_it_still_arrives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Callable[[str], Path]
 ) -> None:
     interrupt("moon+fedgen", tmp_path, monkeypatch, POINTS[0], 1, after=True)
-    points = ("server_app.rounds.phases.aggregate", "server_app.experiment.tracker.append_line")
+    points = ("server_app.rounds.playing.aggregate", "server_app.experiment.tracker.append_line")
     for point in points:
         with monkeypatch.context() as patch:
             kill_at(patch, point, 1, after=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import cast
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -112,8 +111,7 @@ class FedGen(Wrapper):
     def why_not(self, client: str, reply: Message) -> str:
         """Return why the reply's label counts can't be those of ``client``, or ""."""
         held = self._clients.label_counts()[client]
-        metrics = records.of_type(reply.content, MetricRecord)[records.METRICS]
-        num_examples = int(cast(int, metrics[records.NUM_EXAMPLES]))
+        num_examples = records.num_examples(reply)
         most_drawn = self._most_drawn(num_examples) if self._most_drawn else None
         return wrong_label_counts(_counts_in(reply), held, num_examples, most_drawn)
 
