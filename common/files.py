@@ -24,7 +24,7 @@ class DamagedFileError(ValueError):
     """A file is truncated, altered or not in the expected format; the message names it."""
 
 
-def write_bytes(path: Path, blob: bytes, *, durable: bool = True) -> None:
+def write_bytes(path: Path, blob: bytes, *, durable: bool = True, mode: int | None = None) -> None:
     """Write ``blob`` to ``path``, whole or not at all, replacing what was there.
 
     Parameters
@@ -35,6 +35,8 @@ def write_bytes(path: Path, blob: bytes, *, durable: bool = True) -> None:
     durable : bool
         Whether it is forced to disk. If not, it may be lost when the power fails, but is whole
         whenever a process looks.
+    mode : int, optional
+        The file's permissions, whatever the umask is; None: as the umask says.
 
     Raises
     ------
@@ -46,6 +48,8 @@ def write_bytes(path: Path, blob: bytes, *, durable: bool = True) -> None:
     unfinished = _unfinished(path)
     try:
         with unfinished.open("xb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             file.write(blob)
             if durable:
                 file.flush()

@@ -34,6 +34,8 @@ from server_app.rounds.federation import Federation
 from server_app.rounds.loop import run_rounds, why_over
 from server_app.strategies import build_strategy
 from server_app.strategies.strategy_state import load_strategy_state
+from server_app.tracking.beside import tracked
+from server_app.tracking.destination import wanted_here
 
 app = ServerApp()
 log = logging.getLogger(logs.NAME)
@@ -70,6 +72,7 @@ def _serve(grid: Grid, context: Context, clock: Clock) -> Path:
     # Everything that can be wrong without any node comes before the waiting.
     settings = parse_settings(context.run_config)
     settings = settings.model_copy(update={"experiment": experiment_name(settings)})
+    trackers = wanted_here(settings)
     folders = Folders.find(context.node_config)
     spec = data_spec(settings.data)
     with closing(Tracker(folders.output / settings.experiment, settings, spec)) as tracker:
@@ -83,7 +86,8 @@ def _serve(grid: Grid, context: Context, clock: Clock) -> Path:
         model = build_model(settings.model, spec, settings.seed).to(device)
         _check_protocol(settings, model)
         if checkpoint and _restored(tracker, checkpoint, model, settings):
-            return tracker.folder
+            with tracked(tracker.folder, trackers, len(tracker.lines)):
+                return tracker.folder  # they may lack what the killed server wrote last
         test_set = _test_set(settings, folders, device, model)
         roster = gather(grid, settings, clock)
         _describe(roster)
@@ -94,9 +98,12 @@ def _serve(grid: Grid, context: Context, clock: Clock) -> Path:
         if test_set is not None and tracker.statistics.mean:
             # Opened before, so that a mistake in it is told without waiting for clients.
             test_set = load_server_test_set(settings, folders, device, tracker.statistics)
-        federation = Federation(settings, grid, roster, strategy, model, test_set, tracker, clock)
         try:
-            run_rounds(federation, 1 + (checkpoint.server_round if checkpoint else 0))
+            with tracked(tracker.folder, trackers, len(tracker.lines)) as tracking:
+                federation = Federation(
+                    settings, grid, roster, strategy, model, test_set, tracker, clock, tracking
+                )
+                run_rounds(federation, 1 + (checkpoint.server_round if checkpoint else 0))
             _say_result(tracker)
         except MoonflowerError as error:
             tracker.activity.stop(str(error))

@@ -39,6 +39,9 @@ CHANGEABLE = re.compile(
 """Settings that ``resume-changes`` may name: numbers that every round reads anew, and nothing that
 an earlier round has left behind depends on."""
 
+TRACKERS = ("tensorboard", "mlflow", "wandb")
+"""What ``tracking`` may name; ``server_app.tracking`` writes them."""
+
 
 class Settings(Table):
     """All of a run's settings."""
@@ -64,6 +67,11 @@ class Settings(Table):
         description="Settings that `resume` may change in the middle, separated by commas, as "
         "`train.learning-rate,moon.mu`: learning rates and weights of terms only. They hold from "
         "the next round on."
+    )
+    tracking: str = Field(
+        description="Trackers that are written while the run goes on, separated by commas: "
+        f"{', '.join(f'`{name}`' for name in TRACKERS)}. Where they are, a machine decides: see "
+        "tracking.md."
     )
     task: TaskSettings
     data: DataSettings
@@ -164,6 +172,21 @@ class Settings(Table):
         if value == RESERVED_NAME:
             raise ValueError("the state folder keeps prepared data under this name: choose another")
         return check_name(value, "experiment") if value else value
+
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """The names in ``tracking``."""
+        return tuple(name.strip() for name in self.tracking.split(",") if name.strip())
+
+    @field_validator("tracking")
+    @classmethod
+    def _known_trackers(cls, value: str) -> str:
+        names = [name.strip() for name in value.split(",") if name.strip()]
+        if set(names) - set(TRACKERS) or len(set(names)) != len(names):
+            raise ValueError(
+                f"allowed are {', '.join(TRACKERS)}, each once, separated by commas; empty: none"
+            )
+        return value
 
     @field_validator("resume")
     @classmethod

@@ -11,6 +11,7 @@ import typer
 from common.config import ALGORITHMS
 from scripts.moonflower import machines, provision
 from scripts.moonflower.doctor.command import app as doctor
+from scripts.moonflower.experiments.export import export
 from scripts.moonflower.models.command import evaluate, export_model, predict
 from scripts.moonflower.options import NoReport, Preset, RunConfig, Verbose
 from scripts.moonflower.pages import command as pages
@@ -50,6 +51,7 @@ app.command("reproduce")(reproduce)
 app.command("export-model")(export_model)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
+app.command("export")(export)
 
 
 @app.command()

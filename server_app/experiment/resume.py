@@ -32,6 +32,7 @@ FREE_TO_CHANGE = frozenset(
         "server.stop-metric",
         "server.alarm-rounds",
         "server.keep-checkpoints",
+        "tracking",
     }
 )
 """Settings that don't change what a round computes from the replies it has, only how long the

@@ -19,6 +19,7 @@ def alarms(
     settings: ServerSettings,
     task: Task,
     history: Sequence[Outcome] = (),
+    trackers: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """Return what is wrong with a round that went through all the same.
 
@@ -29,6 +30,8 @@ def alarms(
     task : Task
     history : Sequence[Outcome]
         The rounds before, ascending.
+    trackers : Mapping[str, str], optional
+        What has gone wrong with a tracker since the round before, by its name.
 
     Returns
     -------
@@ -43,6 +46,15 @@ def alarms(
         *_silent(report, history),
         *_shut_out(report, history),
         *_blind_patience(report, settings),
+        *(tracking_alarm(name, reason) for name, reason in (trackers or {}).items()),
+    )
+
+
+def tracking_alarm(name: str, reason: str) -> str:
+    """Return the sentence about a tracker that does not work."""
+    return (
+        f"tracking to {name} does not work ({reason}): the run goes on, and what is missing there "
+        f"is written when it works again, or afterwards by moonflower export EXPERIMENT --to {name}"
     )
 
 

@@ -19,6 +19,7 @@ from server_app.clients.roster import Roster
 from server_app.exchange.clock import Clock
 from server_app.exchange.late_replies import LateReplies
 from server_app.experiment.tracker import Tracker
+from server_app.tracking.beside import Tracking
 
 if TYPE_CHECKING:
     from common.data import ExampleSet
@@ -54,6 +55,8 @@ class Federation:
         values. Its weights change from round to round.
     test_set : ExampleSet or None
         On the same device. None: the global model is not evaluated by the server.
+    tracking : Tracking
+        The trackers that are told of every round.
     late : LateReplies
         Of rounds that are over.
     """
@@ -66,6 +69,7 @@ class Federation:
     test_set: ExampleSet | None
     tracker: Tracker
     clock: Clock
+    tracking: Tracking = field(default_factory=Tracking)
     late: LateReplies = field(default_factory=LateReplies)
 
     @cached_property

@@ -48,6 +48,7 @@ def run_rounds(federation: Federation, first_round: int = 1) -> None:
     for server_round in range(first_round, settings.num_rounds + 1):
         report = play_round(federation, server_round)
         tracker.write_round(report, federation.model, strategy_state(federation.strategy))
+        federation.tracking.round_written()
         log.info("%s", report.line())
         over = why_over(tracker, settings)
         if over:
@@ -161,7 +162,8 @@ def _given_up(
 
 def _with_alarms(federation: Federation, report: RoundReport) -> RoundReport:
     history = federation.tracker.history
-    found = alarms(report, federation.settings.server, federation.task, history)
+    trackers = federation.tracking.complaints()
+    found = alarms(report, federation.settings.server, federation.task, history, trackers)
     for alarm in found:
         log.warning("round %d: %s", report.server_round, alarm)
     return replace(report, alarms=found)
