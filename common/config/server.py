@@ -91,6 +91,10 @@ class ServerSettings(LearningRateSettings):
         "root of the sum of mean squared and variance), in multiples of the median. Only with "
         "three replies or more."
     )
+    cosines: bool = Field(
+        description="Write into metrics.jsonl how far each client went the way of all: the cosine "
+        "between its update and the mean update. It reads each reply twice more."
+    )
     replies_in_memory_mb: Annotated[Whole, Field(ge=0)] = Field(
         description="Megabytes of train replies that the server keeps in memory; what goes beyond "
         "waits in a nameless file in the experiment's folder."

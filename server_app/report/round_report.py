@@ -61,10 +61,13 @@ class Updates:
         L2 norm of each client's change of the parameters, before any clipping.
     clipped : Sequence[str]
         Clients whose change was scaled down to ``server.max-update-norm``, sorted.
+    cosines : Mapping[str, Mapping[str, float or None]]
+        How far each went the way of all (:data:`server_app.replies.drift.Cosines`).
     """
 
     norms: Mapping[str, float] = field(default_factory=dict)
     clipped: Sequence[str] = ()
+    cosines: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,7 @@ class RoundReport:
             "update-norm": self.update_norm,
             "update-norms": dict(self.updates.norms),
             "clipped": list(self.updates.clipped),
+            "cosines": dict(self.updates.cosines),
             "taken-back": self.taken_back.record() if self.taken_back else None,
             "alarms": list(self.alarms),
             "bytes": {"sent": self.bytes_sent, "received": self.bytes_received},

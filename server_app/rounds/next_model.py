@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,27 @@ from flwr.app import ArrayRecord, Message
 from common import records
 from common.wire import WireError, encode_model
 from server_app.replies.checks import update_norm
+from server_app.replies.drift import Sent, update_cosines
+from server_app.rounds.attempt import Attempt
 from server_app.rounds.federation import DivergedError, Federation, RoundFailedError
+from server_app.strategies.client_weights import client_weight
 from server_app.strategies.strategy_state import strategy_state
+
+
+def with_cosines(federation: Federation, before: ArrayRecord, attempt: Attempt) -> Attempt:
+    """Return the attempt with the cosines of its replies' updates, where they are wanted.
+
+    Before aggregation, which changes replies and forgets them.
+    """
+    settings = federation.settings.server
+    if not settings.cosines or not before:
+        return attempt
+    sent = {}
+    for name, reply in zip(attempt.participation.participants, attempt.replies, strict=True):
+        arrays = records.of_type(reply.content, ArrayRecord)[records.ARRAYS]
+        sent[name] = Sent(client_weight(records.num_examples(reply), name, settings), arrays)
+    cosines = update_cosines(sent, before, federation.parameters)
+    return replace(attempt, updates=replace(attempt.updates, cosines=cosines))
 
 
 def aggregate(

@@ -20,7 +20,7 @@ from server_app.report.evaluation import Summary, evaluate_global
 from server_app.rounds import phases
 from server_app.rounds.attempt import Attempt
 from server_app.rounds.federation import DivergedError, Federation
-from server_app.rounds.next_model import aggregate
+from server_app.rounds.next_model import aggregate, with_cosines
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ def play(
     before = federation.arrays
     attempts = phases.train(federation, before, server_round, leave_out)
     watch.lap("train")
+    attempts[-1] = with_cosines(federation, before, attempts[-1])
     try:
         metrics, norm = aggregate(federation, before, attempts[-1].replies, server_round)
     except DivergedError as error:
