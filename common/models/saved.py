@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -39,6 +39,7 @@ FORMAT = 2
 """In format 1 the weights carried a second SHA-256, which nobody looks at any more."""
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
+CARD = "README.md"
 
 _BEFORE = {"predictor-layers": 1}
 """Settings that models saved by an earlier version don't name, and what they were then."""
@@ -54,6 +55,7 @@ def save_model(
     settings: ModelSettings,
     spec: DataSpec,
     facts: Mapping[str, object],
+    card: Callable[[str], str] | None = None,
 ) -> None:
     """Write ``model`` to ``folder``, whole or not at all, replacing a model that is there.
 
@@ -72,6 +74,8 @@ def save_model(
         What the model was built from.
     facts : Mapping[str, object]
         What else to know of it, such as round and accuracy; anything that JSON can hold.
+    card : callable, optional
+        Makes the page for people, ``README.md``, of the SHA-256 of the weights.
 
     Raises
     ------
@@ -79,8 +83,12 @@ def save_model(
         The disk is full, read-only or failing. A model that was there still can be loaded.
     """
     weights = pack_tensors(_trained_here(model, settings), {})
-    description = _description(settings, spec, facts, sha256(weights))
-    write_folder(folder, {WEIGHTS: weights, DESCRIPTION: json_bytes(description)})
+    digest = sha256(weights)
+    files = {
+        WEIGHTS: weights,
+        DESCRIPTION: json_bytes(_description(settings, spec, facts, digest)),
+    }
+    write_folder(folder, files | ({CARD: card(digest).encode()} if card else {}))
 
 
 @dataclass(frozen=True)
@@ -193,8 +201,8 @@ def _find(path: Path | str) -> Path:
     folder = Path(path)
     if folder.name in (WEIGHTS, DESCRIPTION):
         folder = folder.parent
-    previous = previous_folder(folder)
-    if not folder.exists() and previous.exists():
+    # One that is there may be ".", which has no name.
+    if not folder.exists() and (previous := previous_folder(folder)).exists():
         logger.warning("%s is missing: its replacement was cut short; %s is used", folder, previous)
         return previous
     return folder

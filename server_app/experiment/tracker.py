@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from common.models import (
     SplitModel,
     load_facts,
     load_model,
+    private_names,
     save_model,
 )
 from common.tasks import build_task
@@ -56,6 +58,7 @@ from server_app.experiment.settings_file import (
     write_settings,
 )
 from server_app.report.history import Outcome, outcome_of
+from server_app.report.model_card import Subject, model_card
 from server_app.report.round_report import RoundReport, score_of
 
 log = logging.getLogger(NAME)
@@ -120,6 +123,7 @@ class Tracker:
         self.activity = Activity(folder)
         self._settings = settings
         self._spec = spec
+        self._examples: dict[str, int] = {}
         self._reopened = False
         self._held = ExitStack()
 
@@ -134,6 +138,7 @@ class Tracker:
             The folder can't be written.
         """
         clients = list(clients)
+        self._examples |= {each.name: sum(each.examples_per_label) for each in clients}
         # A round that is on disk was played with those of its checkpoint.
         if not self.lines and self._spec.measured:
             moments = [client.moments for client in clients if client.moments]
@@ -186,6 +191,10 @@ class Tracker:
                 saved = read_settings(self.folder)
                 check_settings(saved["settings"], self._settings)
                 self.experiment_id = str(saved.get("id") or self.experiment_id)
+                self._examples = {
+                    str(each["name"]): sum(each["examples-per-label"])
+                    for each in saved.get("clients", [])
+                }
             if played and checkpoint is None:
                 raise ResumeError(
                     f"experiment {self.folder.name!r} has no whole checkpoint in "
@@ -326,7 +335,22 @@ class Tracker:
         if score:
             facts |= Best(line["round"], *score).facts()
         spec = self._spec.fitted(self.statistics)
-        save_model(self.folder / name, model, self._settings.model, spec, facts)
+        card = partial(model_card, self._subject(model, spec))
+        save_model(self.folder / name, model, self._settings.model, spec, facts, card)
+
+    def _subject(self, model: SplitModel, spec: DataSpec) -> Subject:
+        sites = {name for line in self.lines for name in line["participants"]}
+        return Subject(
+            experiment=self.folder.name,
+            settings=self._settings,
+            spec=spec,
+            task=build_task(self._settings),
+            line=self.lines[-1],
+            sites=len(sites),
+            # Of one that joined later it is not known here.
+            examples=sum(self._examples.get(name, 0) for name in sites),
+            whole=not private_names(model, self._settings.model),
+        )
 
 
 @contextmanager

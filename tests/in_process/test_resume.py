@@ -113,6 +113,7 @@ def contents(folder: Path) -> dict[str, Any]:
         "lines": lines,
         "checkpoints": sorted(path.name for path in (folder / "checkpoints").iterdir()),
         **{f"{name} facts": load_facts(folder / name) for name in ("best", "final")},
+        "cards": [(folder / name / "README.md").read_text() for name in ("best", "final")],
     }
 
 

@@ -95,6 +95,14 @@ def test_logits_come_back_bit_for_bit_from_the_folder_alone(
     assert same_logits(loaded, model)
 
 
+def test_the_folder_may_be_the_one_that_one_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = saved_model(tmp_path / "best")
+    monkeypatch.chdir(tmp_path / "best")
+    assert same_logits(load_model("."), model)
+
+
 def test_batch_norm_statistics_come_back(tmp_path: Path) -> None:
     model = saved_model(tmp_path / "best")
     loaded = load_model(tmp_path / "best")
