@@ -6,6 +6,7 @@ import json
 import math
 import platform
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import cast
 
@@ -32,10 +33,10 @@ from common.data import (
     data_spec,
     load_client_data,
 )
-from common.models import SplitModel, private_names
+from common.models import SplitModel, check_model, private_names
 from common.node import Node
 from common.schedules import learning_rate
-from common.seeding import torch_generator
+from common.seeding import seeded_globally, torch_generator
 from common.tasks import Sums, Task, build_task
 from common.wire import decode_model
 
@@ -65,7 +66,7 @@ def on_query(message: Message, context: Context) -> Message:
         if node.has_partition:
             answer[records.CLIENT_PARTITION] = f"{node.partition_id} of {node.num_partitions}"
         settings = parse_settings(context.run_config)
-        local_model_settings(settings, node)
+        check_model(local_model_settings(settings, node))
         check_computation(settings.train, node.device)
         data = load_client_data(settings, node)
         answer[records.CLIENT_LABELS] = data.label_counts.tolist()
@@ -92,14 +93,15 @@ def on_train(message: Message, context: Context) -> Message:
             for term in terms:
                 term.begin(model, client.instruction)
         rate = learning_rate(settings.train, client.server_round)
-        metrics = train(
-            build_task(settings),
-            model,
-            client.batches(),
-            terms,
-            build_optimizer(model, settings.train, rate),
-            computation,
-        )
+        with client.dropout():
+            metrics = train(
+                build_task(settings),
+                model,
+                client.batches(),
+                terms,
+                build_optimizer(model, settings.train, rate),
+                computation,
+            )
         client.keep(model, terms)
         arrays = arrays_to_send(model, received, settings, client.state, client.server_round)
         content = RecordDict({records.ARRAYS: arrays})
@@ -224,6 +226,12 @@ class _Client:
                 self.settings.seed, "batches", self.node.name, self.server_round
             ),
             augment=data_spec(data).kind.augmentation(data.augmentation),
+        )
+
+    def dropout(self) -> AbstractContextManager[None]:
+        """Return the context of local training: dropout draws from torch's global generators."""
+        return seeded_globally(
+            self.settings.seed, "dropout", self.node.name, self.server_round, self.node.device
         )
 
     def keep(self, model: SplitModel, terms: list[Term]) -> None:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from common.config import FedGenSettings, WireDtype
 from common.second_model import pack_model, unpack_model
-from common.seeding import seeded_initialisation
+from common.seeding import seeded_globally
 
 
 class Generator(nn.Module):
@@ -81,7 +81,7 @@ def build_generator(
     settings: FedGenSettings, num_classes: int, latent_dim: int, seed: int
 ) -> Generator:
     """Return a new generator on the CPU; the same seed gives the same weights."""
-    with seeded_initialisation(seed, "generator"):
+    with seeded_globally(seed, "generator"):
         return Generator(
             num_classes, latent_dim, settings.noise_dim, settings.hidden_dim, settings.label_input
         )

@@ -41,13 +41,24 @@ def numpy_generator(
 
 
 @contextmanager
-def seeded_initialisation(seed: int, purpose: str) -> Iterator[None]:
-    """Seed torch's global CPU generator inside the block only.
+def seeded_globally(
+    seed: int,
+    purpose: str,
+    client: str = "",
+    server_round: int = 0,
+    device: torch.device | None = None,
+) -> Iterator[None]:
+    """Seed torch's global generator of the CPU, and of ``device``, inside the block only.
 
-    Layers initialise their weights from the global generator and take no other; the state
-    before the block is put back after it. Those of CUDA devices are left alone, which
-    ``torch.manual_seed`` would seed as well.
+    For what takes no other generator: layers when they initialise their weights, and dropout. The
+    states before the block are put back after it. Those of other CUDA devices are left alone,
+    which ``torch.manual_seed`` would seed as well.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(derive_seed(seed, purpose))
+    devices = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        derived = derive_seed(seed, purpose, client, server_round)
+        torch.default_generator.manual_seed(derived)
+        for each in devices:
+            with torch.cuda.device(each):
+                torch.cuda.manual_seed(derived)
         yield

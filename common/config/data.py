@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from common.config.names import is_folder_name
 from common.config.settings_table import Fraction, Positive, Table, Whole
 from common.config.task import GIVES
 
-SITE_SOURCES = ("folder", "npz")
+SITE_SOURCES = ("folder", "npz", "text")
 """Sources whose examples are the user's own."""
 
 _IMAGE_SHAPE = r"^([1-9][0-9]{0,3}x[1-9][0-9]{0,3}x[1-9][0-9]{0,3})?$"
 
 
+Column = Annotated[
+    str,
+    Field(min_length=1),
+    # `-c data.text-column=3` comes as a number.
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+]
+
+
 class DataSettings(Table):
     """``[data]``: which examples, and how simulated clients share them."""
 
-    source: Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "folder", "npz"] = (
-        Field(
-            description="Data set. `digits` is built in; `folder` and `npz` are your own, in each "
-            "node's data folder."
-        )
+    source: Literal[
+        "digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "folder", "npz", "text"
+    ] = Field(
+        description="Data set. `digits` is built in; `folder`, `npz` and `text` are your own, in "
+        "each node's data folder."
     )
     partition: Literal["iid", "dirichlet", "classes-per-client", "fedgen-official"] = Field(
         description="How clients with a partition id (all of a simulation) share the training set, "
@@ -54,13 +62,17 @@ class DataSettings(Table):
         "split; `global`, the whole test set (FedGen paper); `official`, each its own share of the "
         "test examples whose labels it holds, with its own BatchNorm statistics (FedGen's code)."
     )
-    augmentation: Literal["none", "crop-flip"] = Field(
-        description="Training-time augmentation, on the device: reflection-padded random crop and "
-        "horizontal flip."
+    augmentation: Literal[
+        "none", "crop-flip", "token-dropout", "span-deletion", "neighbour-swap"
+    ] = Field(
+        description="Training-time augmentation, on the device. Of images: `crop-flip`, "
+        "reflection-padded random crop and horizontal flip. Of texts: `token-dropout`, each token "
+        "is left out with probability 0.1; `span-deletion`, one span of up to 0.3 of the text is; "
+        "`neighbour-swap`, pairs of neighbours change places with probability 0.1."
     )
-    kind: Literal["image", "table"] = Field(
-        description="What one example of `npz` data is: an image, or a row of numbers (a table). "
-        "Other sources have images."
+    kind: Literal["image", "table", "tokens"] = Field(
+        description="What one example of `npz` data is: an image, a row of numbers (a table), or a "
+        "text as ids (tokens). Other sources have a kind of their own."
     )
     image_shape: Annotated[str, Field(pattern=_IMAGE_SHAPE)] = Field(
         description="Channels x height x width of `folder` and `npz` images, as `1x28x28`. Empty: "
@@ -80,14 +92,37 @@ class DataSettings(Table):
         "takes their place, and beside every number the model sees whether it is missing; or "
         "`refuse`, the site's data can't be used."
     )
+    vocabulary_size: Annotated[Whole, Field(ge=2, le=2**20)] = Field(
+        description="Of texts: ids lie below it, 0 is padding. Words are hashed to the others; "
+        "with a tokeniser's file, one more than it has tokens."
+    )
+    max_length: Annotated[Whole, Field(ge=1, le=8192)] = Field(
+        description="Of texts: tokens that a model sees; the rest of a text is cut off."
+    )
+    text_column: Column = Field(
+        description="Of `text` data: the name of the column with the text (in JSON lines, of the "
+        "member). Or its number from 1, where the file's first line does not name the columns."
+    )
+    label_column: Column = Field(description="The same, of what is to be predicted.")
+    tokenizer: Annotated[str, Field(pattern=r"^([A-Za-z0-9_-][A-Za-z0-9._-]{0,63}\.json)?$")] = (
+        Field(
+            description="Of `text` data: a file of the library `tokenizers` in "
+            "common/data/texts/tokenizers, which travels with the app. Empty: words, hashed."
+        )
+    )
+    tokenizer_sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = Field(
+        description="Of that file, compared by every site."
+    )
     num_classes: Annotated[Whole, Field(ge=0, le=65536)] = Field(
-        description="Classes of `folder` and `npz` data. 0: what the built-in source has, or the "
-        "task learns numbers."
+        description="Classes of `folder`, `npz` and `text` data. 0: what the built-in source has, "
+        "or the task learns numbers."
     )
     class_names: str = Field(
         description="Names of the class folders of `folder` data in the order of their class ids, "
         "as `cat,dog`. Sites with other folders are left out; a missing one is a class without "
-        "images. Empty: each site's own folders, sorted, which then have to be the same everywhere."
+        "images. Empty: each site's own folders, sorted, which then have to be the same "
+        "everywhere. Of `text` data: the labels as they stand in the files, in that order; empty: "
+        "they are whole numbers."
     )
     download: bool = Field(description="Whether torchvision may download a missing data set.")
 
@@ -117,15 +152,22 @@ class DataSettings(Table):
     @classmethod
     def _one_name_for_each_class(cls, value: str, info: ValidationInfo) -> str:
         names = value.split(",") if value else []
-        if names and info.data.get("source") not in ("folder", None):
-            raise ValueError("only source 'folder' has class names: leave data.class-names empty")
+        source = info.data.get("source")
+        if names and source not in ("folder", "text", None):
+            raise ValueError(
+                "only sources 'folder' and 'text' have class names: leave data.class-names empty"
+            )
         wanted = info.data.get("num_classes")
         if names and wanted is not None and len(names) != wanted:
             raise ValueError(f"{len(names)} names, but data.num-classes is {wanted}")
-        if len(set(names)) != len(names) or not all(is_folder_name(name) for name in names):
+        allowed = all(name and name == name.strip() for name in names)
+        if source == "folder":
+            allowed = all(is_folder_name(name) for name in names)
+        if len(set(names)) != len(names) or not allowed:
+            what = "names of folders" if source == "folder" else "labels"
             raise ValueError(
-                "names of folders separated by commas are needed, each once, without spaces around "
-                "them, as 'cat,dog'"
+                f"{what} separated by commas are needed, each once, without spaces around them, as "
+                "'cat,dog'"
             )
         return value
 
@@ -134,12 +176,12 @@ class DataSettings(Table):
     def _form_of_own_data(cls, value: str | int, info: ValidationInfo) -> str | int:
         source, kind = info.data.get("source"), info.data.get("kind")
         wanted = {"image_shape": "image", "features": "table"}[str(info.field_name)]
-        if source in SITE_SOURCES and kind == wanted and not value:
+        if source in ("folder", "npz") and kind == wanted and not value:
             raise ValueError(
                 f"source {source!r} needs data.image-shape (as '1x28x28'), or of a table "
                 "data.features: the server builds the model without seeing data"
             )
-        if source is not None and source not in SITE_SOURCES and value:
+        if source not in (None, "folder", "npz") and value:
             raise ValueError(f"source {source!r} has its own shape: leave it {type(value)()!r}")
         if kind is not None and kind != wanted and value:
             raise ValueError(f"data.kind is {kind!r}, not {wanted!r}: leave it {type(value)()!r}")
@@ -150,16 +192,20 @@ class DataSettings(Table):
     def _kind_of_the_source(cls, value: str, info: ValidationInfo) -> str:
         source = info.data.get("source")
         if value != "image" and source not in ("npz", None):
-            raise ValueError(f"source {source!r} has images: set data.kind to 'image'")
+            what = (
+                "has texts: leave data.kind" if source == "text" else "has images: set data.kind to"
+            )
+            raise ValueError(f"source {source!r} {what} 'image'")
         return value
 
     # What the task learns from comes as the context of validation: parse_settings.
     @field_validator("source")
     @classmethod
     def _has_what_the_task_predicts(cls, value: str, info: ValidationInfo) -> str:
-        if value != "npz" and not _learns_class_labels(info):
+        if value not in ("npz", "text") and not _learns_class_labels(info):
             raise ValueError(
-                "its targets are class labels, and the task learns numbers: use data.source='npz'"
+                "its targets are class labels, and the task learns numbers: use data.source='npz' "
+                "or 'text'"
             )
         return value
 
@@ -179,6 +225,32 @@ class DataSettings(Table):
             raise ValueError(
                 f"source {source!r} needs the number of classes, at least 2: the server builds the "
                 "model without seeing data"
+            )
+        return value
+
+    @field_validator("label_column")
+    @classmethod
+    def _columns_by_name_or_number(cls, value: str, info: ValidationInfo) -> str:
+        text = info.data.get("text_column")
+        if text is not None and (text == value or text.isdecimal() != value.isdecimal()):
+            raise ValueError(
+                f"data.text-column is {text!r}: give two different names, or two different numbers "
+                "from 1"
+            )
+        if "0" in (text, value):
+            raise ValueError("columns are numbered from 1")
+        return value
+
+    @field_validator("tokenizer_sha256")
+    @classmethod
+    def _of_a_tokenizer(cls, value: str, info: ValidationInfo) -> str:
+        tokenizer = info.data.get("tokenizer")
+        if tokenizer and info.data.get("source") not in ("text", None):
+            raise ValueError("only source 'text' has a tokeniser: leave data.tokenizer empty")
+        if tokenizer is not None and bool(tokenizer) != bool(value):
+            raise ValueError(
+                "data.tokenizer and data.tokenizer-sha256 go together: give the file's name and "
+                "what `sha256sum` says of it, or leave both empty"
             )
         return value
 

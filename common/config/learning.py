@@ -4,17 +4,41 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from common.config.learning_rate import LearningRateSettings
+from common.config.names import check_name
 from common.config.settings_table import NonNegative, Table, Whole
 
 
 class ModelSettings(Table):
     """``[model]``: the network that is trained."""
 
-    name: Literal["fedgen-cnn", "mlp", "moon-cnn", "resnet18", "resnet50"] = Field(
-        description="Name in the model registry (common/models/registry.py)."
+    name: Literal[
+        "fedgen-cnn",
+        "hf-encoder",
+        "lstm",
+        "mlp",
+        "moon-cnn",
+        "resnet18",
+        "resnet50",
+        "text-bag",
+        "text-transformer",
+    ] = Field(
+        description="Name in the model registry (common/models/registry.py). Of texts: `text-bag`, "
+        "`lstm`, `text-transformer`, `hf-encoder`."
+    )
+    folder: str = Field(
+        description="Of `hf-encoder`: the name of a folder with config.json and model.safetensors, "
+        "in MOONFLOWER_MODELS_DIR (~/.moonflower/models) of every machine."
+    )
+    folder_sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = Field(
+        description="Of that folder, compared by every machine: what `sha256sum config.json "
+        "model.safetensors | sha256sum` says there."
+    )
+    freeze_layers: Annotated[Whole, Field(ge=0)] = Field(
+        description="Of `hf-encoder`: embeddings and as many layers after them stay as they are. "
+        "0: all is trained."
     )
     norm: Literal["batch", "group"] = Field(
         description="Normalisation of the ResNets and `fedgen-cnn`: batch, or group (8 channels a "
@@ -40,6 +64,34 @@ class ModelSettings(Table):
         description="Whether BatchNorm's running statistics are averaged like weights, or never "
         "leave the client (FedGen's code)."
     )
+
+    # Validators of fields: those of the table would not run while a field is wrong.
+    @field_validator("folder")
+    @classmethod
+    def _a_folder_of_the_encoder(cls, value: str, info: ValidationInfo) -> str:
+        name = info.data.get("name")
+        if value and name not in ("hf-encoder", None):
+            raise ValueError(f"model {name!r} is built from nothing: leave it empty")
+        if name == "hf-encoder":
+            # It names a folder on other people's machines.
+            check_name(value, "model.folder")
+        return value
+
+    @field_validator("folder_sha256")
+    @classmethod
+    def _of_a_folder(cls, value: str, info: ValidationInfo) -> str:
+        folder = info.data.get("folder")
+        if folder is not None and bool(folder) != bool(value):
+            raise ValueError("model.folder and model.folder-sha256 go together: give both, or none")
+        return value
+
+    @field_validator("freeze_layers")
+    @classmethod
+    def _layers_of_the_encoder(cls, value: int, info: ValidationInfo) -> int:
+        name = info.data.get("name")
+        if value and name not in ("hf-encoder", None):
+            raise ValueError(f"only of 'hf-encoder' layers can be frozen, not of {name!r}")
+        return value
 
 
 class TrainSettings(LearningRateSettings):

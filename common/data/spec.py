@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from common.config import DataSettings
 from common.data.errors import DataError
-from common.data.kinds import KINDS, Image, Kind, Standardised, Table
+from common.data.kinds import KINDS, Image, Kind, Standardised, Table, Tokens
 from common.data.statistics import Moments, Statistics
 from common.data.targets import ClassLabels, Numbers, Targets
 
@@ -112,12 +112,15 @@ _BUILT_IN = {
 def data_spec(settings: DataSettings) -> DataSpec:
     """Return the spec of ``data.source``; no data are read.
 
-    The user's own data (``folder``, ``npz``) are what the settings say; their images have mean and
-    standard deviation 0.5. What all sites together have is not known yet: :meth:`DataSpec.fitted`.
+    The user's own data (``folder``, ``npz``, ``text``) are what the settings say; their images have
+    mean and standard deviation 0.5. What all sites together have is not known yet:
+    :meth:`DataSpec.fitted`.
     """
     if not settings.is_site_data:
         return _BUILT_IN[settings.source]
     targets = _targets(settings.num_classes)
+    if settings.source == "text" or settings.kind == Tokens.name:
+        return DataSpec(settings.source, _tokens(settings), targets)
     if settings.kind == Table.name:
         table = Table(
             settings.features,
@@ -128,6 +131,13 @@ def data_spec(settings: DataSettings) -> DataSpec:
     channels, height, width = (int(size) for size in settings.image_shape.split("x"))
     half = (0.5,) * channels
     return DataSpec(settings.source, Image((channels, height, width), half, half), targets)
+
+
+def _tokens(settings: DataSettings) -> Tokens:
+    sizes = settings.max_length, settings.vocabulary_size
+    if settings.source != "text":
+        return Tokens(*sizes)
+    return Tokens(*sizes, settings.tokenizer or "words", settings.tokenizer_sha256)
 
 
 def _targets(num_classes: int) -> Targets:

@@ -1,6 +1,6 @@
 """Models: an encoder and a predictor each, by name (``registry.py``), and saved ones."""
 
-from common.models.registry import MODELS, Builder, build_model, count_parameters
+from common.models.registry import MODELS, Builder, build_model, check_model, count_parameters
 from common.models.saved import (
     SavedModel,
     SavedModelError,
@@ -18,6 +18,7 @@ __all__ = [
     "SavedModelError",
     "SplitModel",
     "build_model",
+    "check_model",
     "count_parameters",
     "load_facts",
     "load_model",

@@ -9,16 +9,21 @@ imports belong inside the function, since every train message starts a new proce
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from torch import nn
 
 from common.config import ModelSettings, SettingsError
+from common.models.bag import text_bag
 from common.models.cnn import fedgen_cnn, moon_cnn
+from common.models.hf_encoder import check_machine, hf_encoder
+from common.models.lstm import lstm
 from common.models.mlp import mlp
 from common.models.resnet import resnet18, resnet50
 from common.models.split import SplitModel
-from common.seeding import seeded_initialisation
+from common.models.text_transformer import text_transformer
+from common.seeding import seeded_globally
 
 if TYPE_CHECKING:
     from common.data import DataSpec
@@ -32,10 +37,14 @@ class Builder(Protocol):
 
 
 class Entry(NamedTuple):
-    """A model and the kinds of data that it takes (``common.data.kinds.KINDS``)."""
+    """A model, the kinds of data that it takes (``common.data.kinds.KINDS``), and what it needs.
+
+    ``check`` refuses a machine that lacks what the model is built from.
+    """
 
     build: Builder
     kinds: tuple[str, ...] = ("image",)
+    check: Callable[[ModelSettings], None] = lambda settings: None
 
 
 MODELS: dict[str, Entry] = {
@@ -44,6 +53,10 @@ MODELS: dict[str, Entry] = {
     "moon-cnn": Entry(moon_cnn),
     "resnet18": Entry(resnet18),
     "resnet50": Entry(resnet50),
+    "text-bag": Entry(text_bag, kinds=("tokens",)),
+    "lstm": Entry(lstm, kinds=("tokens",)),
+    "text-transformer": Entry(text_transformer, kinds=("tokens",)),
+    "hf-encoder": Entry(hf_encoder, kinds=("tokens",), check=check_machine),
 }
 
 
@@ -62,15 +75,25 @@ def build_model(settings: ModelSettings, spec: DataSpec, seed: int) -> SplitMode
     SettingsError
         The model can't take examples of this kind or shape; the message says what it needs.
     """
-    build, kinds = MODELS[settings.name]
+    build, kinds, _ = MODELS[settings.name]
     if spec.kind.name not in kinds:
         takers = sorted(name for name, entry in MODELS.items() if spec.kind.name in entry.kinds)
         raise SettingsError(
             f"model.name = {settings.name!r} takes data of kind {' or '.join(kinds)}, and those of "
             f"{spec.name!r} are of kind {spec.kind.name}: use {' or '.join(takers)}"
         )
-    with seeded_initialisation(seed, "model"):
+    with seeded_globally(seed, "model"):
         return build(settings, spec)
+
+
+def check_model(settings: ModelSettings) -> None:
+    """Refuse a model that this machine can't build, whatever the data.
+
+    Raises
+    ------
+    SettingsError
+    """
+    MODELS[settings.name].check(settings)
 
 
 def count_parameters(model: nn.Module) -> int:

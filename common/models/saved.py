@@ -41,7 +41,7 @@ WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
 CARD = "README.md"
 
-_BEFORE = {"predictor-layers": 1}
+_BEFORE = {"predictor-layers": 1, "folder": "", "folder-sha256": "", "freeze-layers": 0}
 """Settings that models saved by an earlier version don't name, and what they were then."""
 
 

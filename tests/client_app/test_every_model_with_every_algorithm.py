@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord
@@ -16,24 +17,36 @@ from client_app.training import train
 from common import records
 from common.config import ALGORITHMS, SERVER_ONLY, Settings
 from common.data import ClientData, DataSpec, ExampleSet, TrainBatches
-from common.data.kinds import Image
+from common.data.kinds import Image, Kind, Tokens
 from common.data.targets import ClassLabels
 from common.generator import build_generator, generator_to_bytes
 from common.models import MODELS, SplitModel, build_model
 from common.node import Folders, Node
 from common.tasks import build_task
+from tests.common.models.tiny_encoder import write_encoder
 from tests.settings import make_settings
 
-SPEC = DataSpec("made up", Image((3, 16, 16), (0.5,) * 3, (0.5,) * 3), ClassLabels(4))
+KINDS: tuple[Kind, ...] = (Image((3, 16, 16), (0.5,) * 3, (0.5,) * 3), Tokens(7, 50))
 SUMS = [*ALGORITHMS, "moon+fedgen", "fedprox+moon+fedgen"]
+SLOW = ("hf-encoder", "resnet50")
+"""``transformers`` takes seconds to import."""
+
 PAIRS = [
-    pytest.param(name, algorithm, marks=[pytest.mark.slow] if name == "resnet50" else [])
+    pytest.param(name, algorithm, marks=[pytest.mark.slow] if name in SLOW else [])
     for name in sorted(MODELS)
     for algorithm in SUMS
 ]
 
 
-def second_round(settings: Settings, model: SplitModel, folder: Path) -> Instruction:
+def spec_for(name: str) -> DataSpec:
+    """Return data of the first kind that a model takes."""
+    kind = next(kind for kind in KINDS if kind.name in MODELS[name].kinds)
+    return DataSpec("made up", kind, ClassLabels(4))
+
+
+def second_round(
+    settings: Settings, model: SplitModel, spec: DataSpec, folder: Path
+) -> Instruction:
     """Return an instruction that lets every term act: previous model and generator."""
     generator = build_generator(settings.fedgen, model.outputs, model.latent_dim, 0)
     config = ConfigRecord(
@@ -42,10 +55,10 @@ def second_round(settings: Settings, model: SplitModel, folder: Path) -> Instruc
             records.FEDGEN_GENERATOR: generator_to_bytes(generator),
         }
     )
-    random = torch.Generator().manual_seed(0)
-    examples = ExampleSet(torch.randn(4, *SPEC.kind.shape, generator=random), torch.arange(4))
+    drawn = spec.kind.drawn(4, spec.kind.dtypes[0], np.random.default_rng(0))
+    examples = ExampleSet(spec.kind.prepare(torch.from_numpy(drawn)), torch.arange(4))
     state = ClientState(folder, "experiment", "site-a")
-    state.save(1, build_model(settings.model, SPEC, seed=99).state_dict())
+    state.save(1, build_model(settings.model, spec, seed=99).state_dict())
     return Instruction(
         server_round=2,
         settings=settings,
@@ -57,16 +70,23 @@ def second_round(settings: Settings, model: SplitModel, folder: Path) -> Instruc
 
 
 @pytest.mark.parametrize(("name", "algorithm"), PAIRS)
-def test_a_step_changes_encoder_and_predictor(name: str, algorithm: str, tmp_path: Path) -> None:
-    take_a_step(tmp_path, name, algorithm)
+def test_a_step_changes_encoder_and_predictor(
+    name: str, algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {}
+    if name == "hf-encoder":
+        monkeypatch.setenv("MOONFLOWER_MODELS_DIR", str(tmp_path))
+        others = {"model.folder": "tiny", "model.folder-sha256": write_encoder(tmp_path)}
+    take_a_step(tmp_path, name, algorithm, **others)
 
 
 def take_a_step(tmp_path: Path, name: str, algorithm: str, **others: object) -> None:
     overrides = {"model.name": name, "algorithm": algorithm, "fedgen.beta": 1.0, **others}
     settings = make_settings(**overrides, **{"train.momentum": 0.0})  # as scaffold asks for
-    model = build_model(settings.model, SPEC, seed=0)
+    spec = spec_for(name)
+    model = build_model(settings.model, spec, seed=0)
     before = {key: value.clone() for key, value in model.named_parameters()}
-    instruction = second_round(settings, model, tmp_path)
+    instruction = second_round(settings, model, spec, tmp_path)
     terms = build_terms(settings)
     for term in terms:
         term.begin(model, instruction)

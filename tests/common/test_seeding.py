@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import torch
 
-from common.seeding import derive_seed, numpy_generator, seeded_initialisation, torch_generator
+from common.seeding import derive_seed, numpy_generator, seeded_globally, torch_generator
 
 
 def test_every_argument_makes_another_seed() -> None:
@@ -46,7 +46,7 @@ def test_initialisation_is_seeded_inside_the_block_only() -> None:
     torch.manual_seed(7)
     layers = []
     for _ in range(2):
-        with seeded_initialisation(3, "model"):
+        with seeded_globally(3, "model"):
             layers.append(torch.nn.Linear(2, 2))
     assert torch.equal(layers[0].weight, layers[1].weight)
     assert torch.equal(torch.rand(2), expected)

@@ -14,11 +14,13 @@ from typing import Any
 from common.data.kinds.base import Augment, Kind, Standardised
 from common.data.kinds.image import Image
 from common.data.kinds.table import Table
+from common.data.kinds.tokens import Tokens
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], Kind]] = {
     Image.name: Image.of,
     Table.name: Table.of,
+    Tokens.name: Tokens.of,
 }
 """How each is read from its facts."""
 
-__all__ = ["KINDS", "Augment", "Image", "Kind", "Standardised", "Table"]
+__all__ = ["KINDS", "Augment", "Image", "Kind", "Standardised", "Table", "Tokens"]

@@ -3,7 +3,7 @@
 It also needs its constants in ``common/data/spec.py`` and its name in ``DataSettings.source``.
 """
 
-from common.data.sources import digits, folder, npz, vision
+from common.data.sources import digits, folder, npz, text_files, vision
 from common.data.sources.base import Source, Split
 
 SOURCES: dict[str, Source] = {
@@ -14,6 +14,7 @@ SOURCES: dict[str, Source] = {
     "cifar100": Source(vision.identity, vision.decode),
     "folder": Source(folder.identity, folder.decode),
     "npz": Source(npz.identity, npz.decode),
+    "text": Source(text_files.identity, text_files.decode),
 }
 
 __all__ = ["SOURCES", "Source", "Split"]

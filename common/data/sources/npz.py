@@ -1,7 +1,8 @@
 """A site's own examples as NumPy archives with arrays ``x`` and ``y``.
 
 ``train.npz`` (or else ``data.npz``) holds the training examples, ``test.npz`` an optional test set.
-For a table (``data.kind``), ``x`` is numbers, ``[n, features]``; for images:
+For a table (``data.kind``), ``x`` is numbers, ``[n, features]``; for tokens whole numbers,
+``[n, length]``, ids from 1 and then zeros; for images:
 ``x`` is uint8 (0 to 255) or float in [0, 1], of shape ``[n, channels, height, width]``,
 ``[n, height, width, channels]`` or, with one channel, ``[n, height, width]``; the sizes must be
 those of ``data.image-shape``. ``y`` is ``[n]`` or ``[n, 1]``: whole numbers from 0, or, where the
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from common.config import DataSettings
 from common.data.arrays import Arrays
 from common.data.errors import DataError
-from common.data.kinds import Image
+from common.data.kinds import Image, Tokens
 from common.data.sources.base import Identity, Split, identity_of
 from common.data.spec import DataSpec, data_spec
 from common.data.targets import Numbers
@@ -111,6 +112,8 @@ def _arrays(archive: Any, names: Sequence[str], path: Path) -> list[NDArray[Any]
 def _examples(x: NDArray[Any], spec: DataSpec, path: Path) -> NDArray[Any]:
     if isinstance(spec.kind, Image):
         return _images(x, spec.kind.stored_shape, path)
+    if isinstance(spec.kind, Tokens):
+        return _ids(x, spec.kind, path)
     return _rows(x, spec.kind.stored_shape, path)
 
 
@@ -133,6 +136,16 @@ def _images(images: NDArray[Any], shape: tuple[int, int, int], path: Path) -> ND
         f"{channels}x{height}x{width}: allowed are [n, {channels}, {height}, {width}], "
         f"[n, {height}, {width}, {channels}] and, with one channel, [n, {height}, {width}]"
     )
+
+
+def _ids(ids: NDArray[Any], kind: Tokens, path: Path) -> NDArray[np.int32]:
+    if ids.dtype.kind not in "iu" or ids.shape[1:] != kind.shape:
+        raise DataError(
+            f"{path}: 'x' is {ids.dtype} {list(ids.shape)}, but data.max-length is {kind.length}: "
+            f"whole numbers of shape [n, {kind.length}] are needed"
+        )
+    kind.check(ids, str(path))  # before an id that is too large for 32 bits becomes another one
+    return ids.astype(np.int32)
 
 
 def _rows(rows: NDArray[Any], shape: tuple[int, ...], path: Path) -> NDArray[np.float32]:

@@ -23,15 +23,16 @@ from scripts.moonflower.models import onnx_file
 from scripts.moonflower.models.onnx_file import ExportError, export, largest_difference
 from scripts.moonflower.models.opened import OpenedModel, open_model
 from tests.common.data.kinds.one_of_each import EXAMPLES
+from tests.common.models.tiny_encoder import write_encoder
 from tests.scripts.models.made import IMAGES, ROWS, save
 from tests.settings import make_settings
 
 PAIRS = [(name, kind) for name, entry in sorted(MODELS.items()) for kind in entry.kinds]
 
 
-def opened_model(name: str, kind: str, targets: Targets, task: str) -> OpenedModel:
+def opened_model(name: str, kind: str, targets: Targets, task: str, **model: object) -> OpenedModel:
     """Return a model as it is after some examples, so that BatchNorm's statistics are its own."""
-    settings = make_settings(**{"model.name": name})
+    settings = make_settings(**{"model.name": name}, **model)
     spec = DataSpec("made up", EXAMPLES[kind], targets)
     model = build_model(settings.model, spec, seed=1)
     with torch.no_grad():
@@ -52,8 +53,15 @@ def run(blob: bytes, x: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
-def test_every_model_gives_the_same_as_onnx(name: str, kind: str) -> None:
-    opened = opened_model(name, kind, ClassLabels(4), "classification")
+def test_every_model_gives_the_same_as_onnx(
+    name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = {}
+    if name == "hf-encoder":
+        monkeypatch.setenv("MOONFLOWER_MODELS_DIR", str(tmp_path))
+        digest = write_encoder(tmp_path, vocabulary=299)
+        model = {"model.folder": "tiny", "model.folder-sha256": digest}
+    opened = opened_model(name, kind, ClassLabels(4), "classification", **model)
     exported = export(opened, drawn(opened.spec, 9))
     assert exported.difference <= 1e-4
     for count in (1, 5):  # of any number of examples

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from common.config import FedGenSettings, parse_settings
 from common.generator import Generator, build_generator
-from common.seeding import seeded_initialisation, torch_generator
+from common.seeding import seeded_globally, torch_generator
 from scripts.moonflower.repository import default_run_config
 from scripts.moonflower.research.benchmark import bare
 from scripts.moonflower.research.benchmark.lines import Line, Target
@@ -85,7 +85,7 @@ def make_federation(kind: str, clients: int, steps: int, device: torch.device) -
     predictor, teacher = KINDS[kind]
     changes = {"fedgen.server-steps": steps, "fedgen.teacher": teacher}
     settings = parse_settings(default_run_config() | changes).fedgen
-    with seeded_initialisation(0, "benchmark"):
+    with seeded_globally(0, "benchmark"):
         heads = [predictor().to(device).requires_grad_(False) for _ in range(clients)]
     generator = build_generator(settings, CLASSES, LATENT, 0).to(device)
     prior = torch.full((CLASSES,), 1 / CLASSES, device=device)
