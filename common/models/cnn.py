@@ -8,6 +8,7 @@ from torch import nn
 
 from common.config import ModelSettings
 from common.models.layers import check_batch_norm, finish, normalisation, refuse_shape, strided
+from common.models.pooling import MaxPool2x2
 from common.models.split import SplitModel
 
 if TYPE_CHECKING:
@@ -62,10 +63,10 @@ def moon_cnn(settings: ModelSettings, spec: DataSpec) -> SplitModel:
     features = nn.Sequential(
         nn.Conv2d(channels, 6, kernel_size=5),
         nn.ReLU(),
-        nn.MaxPool2d(2),
+        MaxPool2x2(),
         nn.Conv2d(6, 16, kernel_size=5),
         nn.ReLU(),
-        nn.MaxPool2d(2),
+        MaxPool2x2(),
         nn.Flatten(),
         nn.Linear(16 * height * width, 120),
         nn.ReLU(),
