@@ -169,6 +169,12 @@ def _rows_of(partitioner: Any, labels: Rows, order: Rows, num_partitions: int) -
     """Run one of flwr-datasets' partitioners on labels alone: in memory, without the network."""
     from datasets import Dataset
 
-    partitioner.dataset = Dataset.from_dict({"label": labels[order], "row": order})
+    class Columns(Dataset):  # type: ignore[misc]
+        def __getitem__(self, key: Any) -> Any:
+            # A partitioner makes an array of the labels anew for every seed; a column of datasets
+            # is walked row by row for that, which takes longer than all the drawing.
+            return self.data.column(key).to_numpy() if key == "label" else super().__getitem__(key)
+
+    partitioner.dataset = Columns.from_dict({"label": labels[order], "row": order})
     shares = (partitioner.load_partition(number) for number in range(num_partitions))
     return [np.asarray(share.with_format("numpy")["row"][:], dtype=np.int64) for share in shares]
