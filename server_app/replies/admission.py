@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.common import NDArray
 
 from common import records
 from common.text import safe_text, shown
@@ -42,6 +44,11 @@ class ModelRules:
     norm_multiple: float = 0.0
     statistics_multiple: float = 0.0
     decode: Callable[[ArrayRecord], ArrayRecord] = lambda arrays: arrays
+
+    @cached_property
+    def unpacked(self) -> dict[str, NDArray]:
+        """The reference, unpacked once for all replies of a round."""
+        return {name: array.numpy() for name, array in self.reference.items()}
 
 
 def _nothing_wrong(client: str, reply: Message) -> str:
@@ -198,7 +205,7 @@ class Gate:
             return str(error)
         # From here on what came encoded is forgotten.
         reply.content[records.ARRAYS] = arrays
-        findings = inspect_arrays(arrays, rules.reference, rules.parameters)
+        findings = inspect_arrays(arrays, rules.unpacked, rules.parameters)
         if findings.problem:
             return findings.problem
         norm, limit = findings.update_norm, rules.max_update_norm
@@ -213,7 +220,7 @@ class Gate:
             )
         self._clipped.add(name)
         self._sizes[name] = {CHANGE: limit, **findings.scales}
-        clipped = scaled_update(arrays, rules.reference, rules.parameters, limit / norm)
+        clipped = scaled_update(arrays, rules.unpacked, rules.parameters, limit / norm)
         reply.content[records.ARRAYS] = clipped
         return ""
 

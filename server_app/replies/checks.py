@@ -51,14 +51,16 @@ class ArrayFindings:
 
 
 def inspect_arrays(
-    arrays: ArrayRecord, reference: ArrayRecord, parameters: Set[str]
+    arrays: ArrayRecord, reference: Mapping[str, np.ndarray], parameters: Set[str]
 ) -> ArrayFindings:
     """Compare a reply's arrays with the global model, one array at a time.
 
     Parameters
     ----------
-    arrays, reference : ArrayRecord
-        What came, and the model that was sent.
+    arrays : ArrayRecord
+        What came.
+    reference : Mapping[str, ndarray]
+        The model that was sent.
     parameters : Set[str]
         Names whose change counts in the norm. BatchNorm's running statistics are not among
         them: they follow the scale of the activations, and an honest client moves them far.
@@ -79,7 +81,7 @@ def inspect_arrays(
             if problem:
                 return ArrayFindings(problem)
             if name in parameters:
-                squares += _squared_distance(values, expected.numpy())
+                squares += _squared_distance(values, expected)
             elif name.endswith((_MEAN, _VARIANCE)):
                 layer = name.rpartition(".")[0]
                 seen[layer] = seen.get(layer, 0.0) + _second_moment(name, values)
@@ -101,7 +103,10 @@ def update_norm(after: ArrayRecord, before: ArrayRecord, parameters: Set[str]) -
 
 
 def scaled_update(
-    arrays: ArrayRecord, reference: ArrayRecord, parameters: Set[str], factor: float
+    arrays: ArrayRecord,
+    reference: Mapping[str, np.ndarray],
+    parameters: Set[str],
+    factor: float,
 ) -> ArrayRecord:
     """Return ``reference + factor * (arrays - reference)`` for the parameters.
 
@@ -112,7 +117,7 @@ def scaled_update(
         if name not in parameters:
             scaled[name] = array
             continue
-        before, values = reference[name].numpy(), array.numpy()
+        before, values = reference[name], array.numpy()
         # In float64: the difference of two large float32 numbers can be infinite.
         change = (values.astype(np.float64) - before) * factor
         scaled[name] = Array(np.asarray(before + change, dtype=values.dtype))
@@ -272,9 +277,9 @@ def wrong_label_counts(
     return f"it counts labels {strange}, of which it has no example" if strange else ""
 
 
-def _wrong_values(name: str, values: np.ndarray, expected: Array) -> str:
+def _wrong_values(name: str, values: np.ndarray, expected: np.ndarray) -> str:
     # What was unpacked, not what the header claims.
-    found, wanted = (values.shape, str(values.dtype)), (tuple(expected.shape), expected.dtype)
+    found, wanted = ((each.shape, str(each.dtype)) for each in (values, expected))
     if found != wanted:
         return f"array {name!r} is {_describe(found)}, the model has {_describe(wanted)}"
     if np.issubdtype(values.dtype, np.inexact):
