@@ -22,12 +22,11 @@ from flwr.serverapp.strategy import FedAvg, FedMedian, FedTrimmedAvg, MultiKrum
 
 from common import records
 from server_app.exchange.clock import Clock
-from server_app.exchange.exchange import Patience
+from server_app.exchange.exchange import Patience, exchange
 from server_app.exchange.postbox import Letter, Room
 from server_app.exchange.reminders import Reminders
 from server_app.replies.admission import Gate, ModelRules, Rules
 from server_app.replies.spool import MB, Spool
-from server_app.rounds.attempt import ask
 from tests.in_process.grid import task_identity
 from tests.server_app.toy import reply_content
 
@@ -113,18 +112,19 @@ def collect(grid: LazyGrid, args: argparse.Namespace) -> list[Message]:
     reference = model(args.megabytes, 0)
     parameters = frozenset(reference)
     spool = Spool(args.folder, args.in_memory_mb * MB)
-    attempt = ask(
+    rules = Rules(1, ModelRules(reference, parameters), {records.LOSS: None})
+    gate = Gate(rules, spool.keep)
+    exchange(
         grid,
         messages,
-        Gate(Rules(1, ModelRules(reference, parameters), {records.LOSS: None}), spool.keep),
+        lambda name, reply: not gate.receive(name, reply),
         name_of=lambda node: f"client-{node:04d}",
         patience=Patience(3600.0, 1, 60.0),
         clock=Clock(),
         reminders=Reminders(),
         room=Room.of_a_model(reference),
-        on_failure=lambda reasons: None,
     )
-    return attempt.replies
+    return list(gate.close().admitted.values())
 
 
 def main() -> None:
