@@ -1,4 +1,5 @@
-"""Health check of a container: ``server`` asks the SuperLink, ``node`` looks at its heartbeats.
+"""Health check of a container: ``server`` asks the SuperLink, ``node`` looks at its heartbeats,
+``dashboard`` asks for the live page.
 
 It runs every half minute, so it imports nothing but what comes with Python.
 """
@@ -9,6 +10,7 @@ import os
 import ssl
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -60,7 +62,20 @@ def node() -> str:
     return f"{problem}. {answers(fence, None) or 'The fence answers: the log says more'}"
 
 
-CHECKS: dict[str, Callable[[], str]] = {"server": server, "node": node}
+def dashboard() -> str:
+    """Return what is wrong with the live page in this container; it knows no visitor here."""
+    url = "http://localhost:8765/"
+    try:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(url, timeout=TIMEOUT):
+            return ""
+    except urllib.error.HTTPError as error:
+        return "" if error.code == 401 else f"{url} answers {error.code}"
+    except OSError as error:
+        return f"{url}: {error}"
+
+
+CHECKS: dict[str, Callable[[], str]] = {"server": server, "node": node, "dashboard": dashboard}
 
 
 def main() -> int:

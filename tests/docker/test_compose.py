@@ -86,18 +86,21 @@ def test_no_port_but_the_fences_is_published_beyond_loopback() -> None:
     fence = published.pop(f"{SERVER}: fence")
     assert fence == [{"target": 9443, "published": "9443", "host_ip": "0.0.0.0"}]  # noqa: S104
     ports = [port for ports in published.values() for port in ports]
-    assert ports == ["127.0.0.1:8000:8000"]
+    assert ports == ["127.0.0.1:8000:8000", "127.0.0.1:8765:8765"]
     assert not any("network_mode" in service for _, service in services())
 
 
-def test_only_the_fence_shares_a_network_with_the_superlink() -> None:
+def test_only_the_fence_is_inside_with_the_superlink_and_the_dashboard_is_not() -> None:
     content = read(SERVER)
     superlink, fence = (
         set(content["services"][name]["networks"]) for name in ("superlink", "fence")
     )
     assert superlink & fence == {"inside"}
     assert content["networks"]["inside"]["internal"] is True
-    assert set(content["services"]) == {"superlink", "fence"}
+    assert set(content["services"]) == {"superlink", "fence", "dashboard"}
+    # Whoever reaches the fence reaches no page: it is on the admin network only.
+    assert content["services"]["dashboard"]["networks"] == ["admin"]
+    assert content["services"]["dashboard"]["profiles"] == ["dashboard"]
 
 
 @pytest.mark.parametrize(("name", "service"), services())
@@ -127,10 +130,13 @@ def test_bundles_and_data_are_read_only_and_the_rest_can_be_written() -> None:
     for name, service in services():
         mounts = [source(mount) for mount in service["volumes"]]
         writable[name] = sorted(where for _, where, read_only in mounts if not read_only)
-        assert {"/bundle"} <= {where for _, where, _ in mounts}
+        # The live page needs no key, and has none.
+        wanted = {"/output"} if name.endswith("dashboard") else {"/bundle"}
+        assert wanted <= {where for _, where, _ in mounts}
     assert writable == {
         f"{SERVER}: superlink": ["/database", "/output"],
         f"{SERVER}: fence": [],
+        f"{SERVER}: dashboard": [],
         f"{NODE}: supernode": ["/state"],
         f"{NODE} {CPU}: supernode": ["/state"],
     }

@@ -40,7 +40,10 @@ from server_app.experiment.layout import (
     SETTINGS_FILE,
 )
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+LOOPBACK = ("127.0.0.1", "localhost", "[")
+"""What a Host header may begin with, up to a colon. The last is an IPv6 address: no name of
+another site's, and only names can be made to lead here (DNS rebinding)."""
+
 COOKIE = "moonflower-dashboard"
 SHORTEST_TOKEN = 16
 MOST_KEPT = 4

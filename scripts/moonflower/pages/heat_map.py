@@ -137,7 +137,7 @@ def heat_map(
 
 def _column_labels(columns: Sequence[str], places: Sequence[float], width: float) -> list[Label]:
     longest = max(len(name) for name in columns)
-    room = max(1, int(width / (7 * min(longest, 9) + 8)))
+    room = max(1, int(width / (5.6 * min(longest, 9) + 4)))
     every = max(1, -(-len(columns) // room))
     return [
         Label(places[n], _shortened(columns[n], 9), columns[n])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scripts.moonflower.pages.scales import Scale, rounds_scale, scale_of, score_text
 
 WIDTH, HEIGHT = 440, 224
-LEFT, RIGHT, TOP, BOTTOM = 46, 432, 10, 196
+LEFT, RIGHT, TOP, BOTTOM = 46, 426, 10, 196
 MOST_POINTS = 400
 """Of a curve; more are not seen on a picture of this width."""
 

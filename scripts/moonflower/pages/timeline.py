@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from scripts.moonflower.pages.scales import Scale, rounds_scale
 
-LEFT, RIGHT, LANE = 118, 432, 26
+LEFT, RIGHT, LANE = 118, 426, 26
 COLUMNS = 150
 """Events nearer to each other than a column are one mark."""
 

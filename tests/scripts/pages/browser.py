@@ -96,6 +96,8 @@ class Page:
         match message.get("method"):
             case "Page.loadEventFired":
                 self._loaded = True
+            case "Network.loadingFailed" if parameters.get("canceled"):
+                pass  # left for another page
             case "Runtime.exceptionThrown" | "Network.loadingFailed":
                 self.errors.append(json.dumps(parameters))
             case "Runtime.consoleAPICalled" if parameters["type"] in ("error", "warning"):
