@@ -22,7 +22,7 @@ class Line(NamedTuple):
     label: str
 
 
-def read_lines(path: Path, text: str, label: str) -> Iterator[Line]:
+def read_lines(path: Path, text: str, label: str | None) -> Iterator[Line]:
     """Yield the lines of a file; empty ones are passed over.
 
     Parameters
@@ -30,7 +30,7 @@ def read_lines(path: Path, text: str, label: str) -> Iterator[Line]:
     path : Path
         It ends in one of ``SUFFIXES``.
     text, label : str
-        The columns' names, or their numbers from 1.
+        The columns' names, or their numbers from 1. Without a label's column, labels are "".
 
     Raises
     ------
@@ -64,7 +64,7 @@ def _content(path: Path) -> str:
     return content
 
 
-def _fields(path: Path, content: str, text: str, label: str) -> Iterator[Line]:
+def _fields(path: Path, content: str, text: str, label: str | None) -> Iterator[Line]:
     # newline="": the module tells a line break in a field from the end of a record.
     reader = csv.reader(
         io.StringIO(content, newline=""),
@@ -72,7 +72,8 @@ def _fields(path: Path, content: str, text: str, label: str) -> Iterator[Line]:
         quoting=csv.QUOTE_NONE if path.suffix == ".tsv" else csv.QUOTE_MINIMAL,
         strict=True,
     )
-    width, columns = 0, (0, 0)
+    width = 0
+    columns: list[int] = []
     try:
         for fields in reader:
             if not fields:
@@ -87,7 +88,8 @@ def _fields(path: Path, content: str, text: str, label: str) -> Iterator[Line]:
                     f"line has {width}. A text with a {'tab' if path.suffix == '.tsv' else 'comma'}"
                     " in it needs CSV with quotes, or JSON lines"
                 )
-            yield Line(reader.line_num, fields[columns[0]], fields[columns[1]])
+            found = [fields[column] for column in columns]
+            yield Line(reader.line_num, found[0], "" if label is None else found[1])
     except csv.Error as error:
         raise DataError(
             f"{path}, line {reader.line_num}: {error}. In CSV a field with a comma, a quote or a "
@@ -95,28 +97,30 @@ def _fields(path: Path, content: str, text: str, label: str) -> Iterator[Line]:
         ) from error
 
 
-def _columns(path: Path, first: list[str], text: str, label: str) -> tuple[int, int]:
-    """Return where the text and the label are in a line, from 0."""
+def _columns(path: Path, first: list[str], text: str, label: str | None) -> list[int]:
+    """Return where the text and, if there is one, the label are in a line, from 0."""
+    wanted = [text] if label is None else [text, label]
     if text.isdecimal():
-        places = int(text) - 1, int(label) - 1
+        places = [int(name) - 1 for name in wanted]
         if max(places) >= len(first):
             raise DataError(
-                f"{path}: data.text-column is {text} and data.label-column {label}, and its first "
+                f"{path}: data.text-column is {text}"
+                f"{'' if label is None else f' and data.label-column {label}'}, and its first "
                 f"line has {len(first)} fields"
             )
         return places
-    for name in (text, label):
+    for name in wanted:
         if first.count(name) != 1:
             raise DataError(
-                f"{path}: its first line must name the columns, {text!r} and {label!r} once each, "
-                f"and is {', '.join(map(repr, first[:10]))}. Set data.text-column and "
-                "data.label-column to names that stand there or, of a file without such a line, to "
-                "numbers from 1"
+                f"{path}: its first line must name the columns, "
+                f"{' and '.join(map(repr, wanted))} once each, and is "
+                f"{', '.join(map(repr, first[:10]))}. Set data.text-column and data.label-column "
+                "to names that stand there or, of a file without such a line, to numbers from 1"
             )
-    return first.index(text), first.index(label)
+    return [first.index(name) for name in wanted]
 
 
-def _objects(path: Path, content: str, text: str, label: str) -> Iterator[Line]:
+def _objects(path: Path, content: str, text: str, label: str | None) -> Iterator[Line]:
     # Not splitlines(), which also ends a line at characters that JSON may hold.
     for number, line in enumerate(content.split("\n"), start=1):
         if not line.strip():
@@ -125,13 +129,15 @@ def _objects(path: Path, content: str, text: str, label: str) -> Iterator[Line]:
             fields = json.loads(line)
         except ValueError as error:
             raise DataError(f"{path}, line {number}: it is no JSON: {error}") from error
-        if not isinstance(fields, dict) or not {text, label} <= fields.keys():
+        wanted = [text] if label is None else [text, label]
+        if not isinstance(fields, dict) or not set(wanted) <= fields.keys():
             found = sorted(fields) if isinstance(fields, dict) else type(fields).__name__
             raise DataError(
-                f"{path}, line {number}: an object with {text!r} and {label!r} is needed, found "
+                f"{path}, line {number}: an object with {' and '.join(map(repr, wanted))} is "
+                f"needed, found "
                 f"{found}. Set data.text-column and data.label-column to its names"
             )
-        value = fields[label]
+        value = "" if label is None else fields[label]
         if not isinstance(fields[text], str) or isinstance(value, bool | None | list | dict):
             raise DataError(
                 f"{path}, line {number}: {text!r} must be a string and {label!r} a string or a "

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.data import DataError
-from common.data.kinds import Image
+from common.data.kinds import Image, Tokens
 from common.data.sources.image_files import is_image, list_files, read_image
 from common.data.sources.npz import read_examples
+from common.data.sources.text_lines import SUFFIXES, read_lines
 from scripts.moonflower.models.opened import OpenedModel
 
 
@@ -36,6 +37,7 @@ class Example:
 
 
 Reader = Callable[[Path, OpenedModel], Iterator[Example]]
+Encode = Callable[[str], list[int]]
 
 
 def _image(path: Path, opened: OpenedModel) -> Iterator[Example]:
@@ -47,12 +49,48 @@ def _archive(path: Path, opened: OpenedModel) -> Iterator[Example]:
         yield Example(path, row, stored)
 
 
+def _texts(path: Path, opened: OpenedModel) -> Iterator[Example]:
+    column = opened.settings.data.text_column
+    encode = _encoder(opened)
+    for row, line in enumerate(read_lines(path, column, None)):
+        yield Example(path, row, _ids(line.text, encode, opened, f"{path}, line {line.number}"))
+
+
+def _text(path: Path, opened: OpenedModel) -> Iterator[Example]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8: {error}. Save it as UTF-8") from error
+    yield Example(path, None, _ids(text, _encoder(opened), opened, str(path)))
+
+
+_TEXTS: dict[str, Reader] = dict.fromkeys(SUFFIXES, _texts)
+
+
+def _encoder(opened: OpenedModel) -> Encode:
+    from common.data.texts.tokenizer import encoder
+
+    return encoder(cast(Tokens, opened.spec.kind))
+
+
+def _ids(text: str, encode: Encode, opened: OpenedModel, origin: str) -> NDArray[np.int32]:
+    ids = encode(text)
+    if not ids:
+        raise DataError(f"{origin}: its text is empty")
+    row = np.zeros(opened.spec.kind.stored_shape, dtype=np.int32)
+    row[: len(ids)] = ids
+    return row
+
+
 def reader_of(path: Path, opened: OpenedModel) -> Reader | None:
     """Return what reads a file for this model; None if nothing does."""
     if path.suffix.lower() == ".npz":
         return _archive
-    if opened.spec.kind.name == Image.name and is_image(path):
+    kind = opened.spec.kind
+    if isinstance(kind, Image) and is_image(path):
         return _image
+    if isinstance(kind, Tokens) and kind.tokenizer:
+        return _text if path.suffix.lower() == ".txt" else _TEXTS.get(path.suffix.lower())
     return None
 
 
@@ -90,8 +128,14 @@ def read(path: Path, opened: OpenedModel) -> Iterator[Example]:
 
 
 def _allowed(opened: OpenedModel) -> list[str]:
-    images = ["image files"] if opened.spec.kind.name == Image.name else []
-    return [*images, "NumPy archives (.npz) with an array 'x'"]
+    kind = opened.spec.kind
+    own = []
+    if isinstance(kind, Image):
+        own = ["image files"]
+    elif isinstance(kind, Tokens) and kind.tokenizer:
+        column = opened.settings.data.text_column
+        own = ["one text (.txt)", f"lines ({', '.join(_TEXTS)}) with a column {column!r}"]
+    return [*own, "NumPy archives (.npz) with an array 'x'"]
 
 
 def batches(examples: Iterable[Example], size: int) -> Iterator[list[Example]]:

@@ -26,6 +26,13 @@ ROWS: dict[str, Any] = {
     "data.kind": "table",
     "data.features": 3,
 }
+TEXTS: dict[str, Any] = {
+    "model.name": "text-bag",
+    "data.source": "text",
+    "data.num-classes": 2,
+    "data.class-names": "place,person",
+    "data.max-length": 12,
+}
 
 
 def save(folder: Path, overrides: dict[str, Any], *, with_settings: bool = True) -> SplitModel:

@@ -7,6 +7,7 @@ import io
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from common.models import SplitModel
 from scripts.moonflower.commands import app
-from tests.scripts.models.made import IMAGES, ROWS, save
+from tests.scripts.models.made import IMAGES, ROWS, TEXTS, save
 
 
 def ask(*arguments: object) -> Result:
@@ -95,6 +96,25 @@ def test_a_regression_gives_numbers_and_no_classes(tmp_path: Path) -> None:
     rows = list(csv.reader(io.StringIO(result.stdout)))
     assert rows[0] == ["file", "row", "number"]
     assert [float(row[2]) for row in rows[1:]] == pytest.approx(expected, abs=1e-6)
+
+
+def test_texts_are_read_from_files_of_one_and_of_many(tmp_path: Path) -> None:
+    save(tmp_path / "best", TEXTS)
+    site = tmp_path / "notes"
+    site.mkdir()
+    (site / "a.txt").write_text("Where is the Nile?\n")
+    (site / "b.csv").write_text('text,asked\n"Where is the Nile?",x\n"Who, me?",y\n')
+    (site / "c.jsonl").write_text('{"text": "Where is the Nile?"}\n{"text": " "}\n')
+    result = ask(tmp_path / "best", site, "--json")
+    found = json.loads(result.stdout)
+    places = [(Path(each["file"]).name, each["row"]) for each in found["predictions"]]
+    assert places == [("a.txt", None), ("b.csv", 0), ("b.csv", 1), ("c.jsonl", 0)]
+    first, same, other, too = (each["probability"] for each in found["predictions"])
+    assert first == pytest.approx(same)
+    assert first == pytest.approx(too)
+    assert first != pytest.approx(other)
+    assert found["problems"] == {str(site / "c.jsonl"): ANY}
+    assert "c.jsonl, line 2: its text is empty" in result.stderr
 
 
 def test_an_archive_of_another_shape_and_numbers_that_are_none_are_named(tmp_path: Path) -> None:
