@@ -178,7 +178,7 @@ def _shares(train: PreparedSplit, settings: Settings, node: Node) -> tuple[list[
             f"partition-id={number} and num-partitions={total}: a simulation sets both, a "
             "SuperNode takes them from --node-config 'partition-id=0 num-partitions=10' "
             "(partition-id from 0, below num-partitions). For a site's own data use "
-            "data.source='folder' or 'npz', and neither of the two"
+            "data.source='folder', 'npz' or 'text', and neither of the two"
         )
     if isinstance(data_spec(data).targets, Numbers) and data.partition != "iid":
         raise DataError(
@@ -197,8 +197,8 @@ def _test_examples(
     if test is None:
         raise DataError(
             f"data.client-test={data.client_test!r} needs a test set, but client {node.name!r} has "
-            f"none in {node.folders.data}: add test.npz (source 'npz') or test/<class>/ (source "
-            "'folder'), or set data.client-test='validation'"
+            f"none in {node.folders.data}: add test.npz (source 'npz'), test/<class>/ ('folder') "
+            "or test.tsv, .csv or .jsonl ('text'), or set data.client-test='validation'"
         )
     rows = np.arange(len(test.arrays.y))
     if data.client_test == "official":

@@ -72,7 +72,7 @@ def check_examples(settings: Settings | None, folders: Folders) -> Iterator[Find
         yield ok("test examples", f"{len(test.y)}: {_shown(_counts(test.y, data))}")
     elif data.client_test != "validation":
         found = f"there are none, and data.client-test is {data.client_test!r}"
-        yield failed("test examples", found, "add test.npz or test/<class>/ to the data folder")
+        yield failed("test examples", found, "add a test set to the data folder: docs/data.md")
 
 
 def _check_training(data: DataSettings, folders: Folders) -> Iterator[Finding]:
