@@ -28,6 +28,8 @@ class Summary:
     mean, std, worst : float or None
         Over the clients that evaluated.
     worst_name : str
+    personal : tuple[float, float] or None
+        Mean and standard deviation of the clients' own models; None where they were not scored.
     """
 
     rounds: int
@@ -37,6 +39,7 @@ class Summary:
     std: float | None
     worst: float | None
     worst_name: str
+    personal: tuple[float, float] | None = None
 
 
 def summarise(metrics: Path) -> Summary:
@@ -51,7 +54,7 @@ def summarise(metrics: Path) -> Summary:
     if not rounds:
         raise ValueError(f"{metrics} holds no round")
     clients, global_model = _last(rounds, "clients"), _last(rounds, "global")
-    worst = clients.get("worst") or {}
+    worst, own = clients.get("worst") or {}, _last(rounds, "personal")
     # The headline is the first of a model's scores, and all that is said of the worst client.
     name = next((key for key in (*global_model, *worst) if key != "name"), "")
     return Summary(
@@ -62,6 +65,7 @@ def summarise(metrics: Path) -> Summary:
         std=clients.get("std"),
         worst=worst.get(name),
         worst_name=str(worst.get("name", "")),
+        personal=None if own.get("mean") is None else (own["mean"], own["std"]),
     )
 
 
@@ -75,16 +79,22 @@ def table(algorithm: str, summary: Summary) -> Table:
     from rich.table import Table
 
     worst = _number(summary.worst)
-    columns = ("Algorithm", "Rounds", "Global model", "Mean client", "Worst client")
-    rows = Table(*columns, caption=summary.score or None)
-    rows.add_row(
-        algorithm,
-        str(summary.rounds),
-        _number(summary.global_score),
-        f"{_number(summary.mean)} ± {_number(summary.std)}" if summary.mean is not None else "-",
-        f"{worst} ({summary.worst_name})" if summary.worst_name else worst,
-    )
+    cells = {
+        "Algorithm": algorithm,
+        "Rounds": str(summary.rounds),
+        "Global model": _number(summary.global_score),
+        "Mean client": _mean(summary.mean, summary.std),
+        "Worst client": f"{worst} ({summary.worst_name})" if summary.worst_name else worst,
+    }
+    if summary.personal:
+        cells["Own models"] = _mean(*summary.personal)
+    rows = Table(*cells, caption=summary.score or None)
+    rows.add_row(*cells.values())
     return rows
+
+
+def _mean(mean: float | None, std: float | None) -> str:
+    return f"{_number(mean)} ± {_number(std)}" if mean is not None else "-"
 
 
 def _number(score: float | None) -> str:

@@ -41,6 +41,15 @@ def test_the_newest_evaluation_is_reported(tmp_path: Path) -> None:
         assert part in text
 
 
+def test_the_clients_own_models_have_a_column_where_they_were_scored(tmp_path: Path) -> None:
+    line = {"round": 1, "clients": CLIENTS, "global": {"accuracy": 0.9}}
+    own = {**CLIENTS, "mean": 0.95, "std": 0.02}
+    assert "Own models" not in text_of("moon", metrics_file(tmp_path, line))
+    text = text_of("moon", metrics_file(tmp_path, {**line, "personal": own}))
+    assert "Own models" in text
+    assert "0.950 ± 0.020" in text
+
+
 def test_any_task_s_headline_is_named_and_shown(tmp_path: Path) -> None:
     worst = {"mean": 1.25, "std": 0.5, "worst": {"name": "site-b", "rmse": 2.5}}
     global_model = {"rmse": 1.5, "mae": 0.75, "loss": 2.25}
