@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,13 +27,8 @@ logger = logging.getLogger(NAME)
 LOCAL_MODEL = "model"
 """The part of a client's state that is its model after training."""
 
-MINIMUM_KEPT = 2
-"""A round that is run again after a crash needs the file before its own."""
-
 _ID = "experiment-id"
 """Under which fact of a file the experiment's id stands."""
-
-_SUFFIX = ".safetensors"
 
 
 class StateError(MoonflowerError, RuntimeError):
@@ -53,7 +47,13 @@ class ClientState:
     experiment_id : str
         Tells this experiment from an earlier one of the same name, whose files are not used.
     checkpoints : int
-        By how many rounds the server may go back, since it has so many checkpoints.
+        By how many rounds the server may go back, since it has so many checkpoints; at least 1,
+        since a round that is run again after a crash needs the file before its own.
+
+    Attributes
+    ----------
+    folder : Path
+        Where all of it lies.
 
     Raises
     ------
@@ -67,16 +67,12 @@ class ClientState:
         experiment: str,
         client: str,
         experiment_id: str = "",
-        checkpoints: int = MINIMUM_KEPT,
+        checkpoints: int = 2,
     ) -> None:
         self._id, self._checkpoints = experiment_id, checkpoints
-        own = folder / check_name(experiment, "experiment") / check_name(client, "client name")
-        self._files = RoundFiles(own, _SUFFIX)
-
-    @property
-    def folder(self) -> Path:
-        """Where the files lie."""
-        return self._files.folder
+        self.folder = (
+            folder / check_name(experiment, "experiment") / check_name(client, "client name")
+        )
 
     def keep(
         self, part: str, server_round: int, tensors: Mapping[str, Tensor], rounds: int = 1
@@ -86,6 +82,10 @@ class ClientState:
         What holds NaN or infinity is left out with a warning: the server refuses such a round,
         and what it would do to the rounds from now on would never end.
 
+        It replaces that of an earlier try of the round. Files of later rounds are deleted: they
+        belong to a run that has since gone back to an earlier checkpoint. Left here, they would
+        outlive this one. So are files of an earlier experiment of this name.
+
         Parameters
         ----------
         part : str
@@ -93,13 +93,15 @@ class ClientState:
         server_round : int
         tensors : Mapping[str, Tensor]
         rounds : int
-            Newest rounds that a later one wants to find; as many more stay as the server may go
-            back.
+            Newest rounds that a later one wants to find, at least 1; as many more stay as the
+            server may go back.
 
         Raises
         ------
         StateError
             The disk is full, read-only or failing. The files of other rounds are intact.
+        SettingsError
+            ``part`` can't be a folder.
         """
         if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
             logger.warning(
@@ -109,69 +111,29 @@ class ClientState:
                 part,
             )
             return
-        files = self.part(part)
-        files.save(server_round, tensors)
-        files.prune(rounds + self._checkpoints)
+        files = self._files(part)
+        path = files.path(server_round)
+        with _explained(path, "written"):
+            write_tensors(path, tensors, {"round": str(server_round), _ID: self._id})
+            files.delete(
+                each
+                for each in files.rounds()
+                if each > server_round or self._is_alien(files.path(each))
+            )
+            files.prune(rounds + self._checkpoints)
 
     def kept(
         self, part: str, before: int, count: int = 1, like: Mapping[str, Tensor] | None = None
     ) -> list[dict[str, Tensor]]:
         """Return what was kept of ``part`` in the newest rounds earlier than ``before``.
 
-        See :meth:`newest_before`.
-        """
-        return self.part(part).newest_before(before, count, like)
-
-    def part(self, name: str) -> ClientState:
-        """Return the files of one thing that this client keeps, in a folder of their own.
-
-        Its model (:data:`LOCAL_MODEL`) lies in the client's own folder. All follow the same
-        rules, and the lock of the client's own folder covers them.
-
-        Raises
-        ------
-        SettingsError
-            ``name`` can't be a folder.
-        """
-        part = copy.copy(self)
-        if name != LOCAL_MODEL:
-            part._files = RoundFiles(self.folder / check_name(name, "part"), _SUFFIX)
-        return part
-
-    def path(self, server_round: int) -> Path:
-        """Return the file of a round; it need not exist."""
-        return self._files.path(server_round)
-
-    def save(self, server_round: int, tensors: Mapping[str, Tensor]) -> None:
-        """Keep ``tensors`` as the result of ``server_round``, replacing those of an earlier try.
-
-        Files of later rounds are deleted: they belong to a run that has since gone back to an
-        earlier checkpoint. Left here, they would outlive this one in :meth:`prune`. So are files
-        of an earlier experiment of this name.
-
-        Raises
-        ------
-        StateError
-            The disk is full, read-only or failing. The files of other rounds are intact.
-        """
-        with _explained(self.path(server_round), "written"):
-            facts = {"round": str(server_round), _ID: self._id}
-            write_tensors(self.path(server_round), tensors, facts)
-            self._files.delete(
-                each for each in self._files.rounds() if each > server_round or self._is_alien(each)
-            )
-
-    def newest_before(
-        self, server_round: int, count: int, like: Mapping[str, Tensor] | None = None
-    ) -> list[dict[str, Tensor]]:
-        """Return what was saved in the newest rounds earlier than ``server_round``.
-
-        A damaged file is set aside with a warning, and the one before it is used.  A file of an
+        A damaged file is set aside with a warning, and the one before it is used. A file of an
         earlier experiment of this name is passed over.
 
         Parameters
         ----------
-        server_round : int
+        part : str
+        before : int
             The current round: its own file, of an earlier try, doesn't count, so that a round
             that is run again gives the same result.
         count : int
@@ -188,20 +150,12 @@ class ClientState:
         ------
         StateError
             A file can't be read for another reason than its content, or is of another model.
+        SettingsError
+            ``part`` can't be a folder.
         """
-        with _explained(self.folder, "read"):
-            return list(islice(self._of_this_experiment(server_round, like), count))
-
-    def prune(self, keep: int) -> None:
-        """Delete all but the newest ``keep`` files (at least 2 stay).
-
-        Raises
-        ------
-        StateError
-            A file can't be deleted.
-        """
-        with _explained(self.folder, "pruned"):
-            self._files.prune(max(keep, MINIMUM_KEPT))
+        files = self._files(part)
+        with _explained(files.folder, "read"):
+            return list(islice(self._of_this_experiment(files, before, like), count))
 
     @contextmanager
     def locked(self, timeout: float) -> Iterator[None]:
@@ -239,20 +193,29 @@ class ClientState:
         finally:
             lock.release()
 
+    def _files(self, part: str) -> RoundFiles:
+        """Return the files of one thing that this client keeps, in a folder of their own.
+
+        Its model lies in the client's own folder, whose lock covers them all.
+        """
+        own = part == LOCAL_MODEL
+        folder = self.folder if own else self.folder / check_name(part, "part")
+        return RoundFiles(folder, ".safetensors")
+
     def _of_this_experiment(
-        self, before: int, like: Mapping[str, Tensor] | None
+        self, files: RoundFiles, before: int, like: Mapping[str, Tensor] | None
     ) -> Iterator[dict[str, Tensor]]:
-        for server_round, (tensors, facts) in self._files.whole(read_tensors, before):
-            path = self.path(server_round)
+        for server_round, (tensors, facts) in files.whole(read_tensors, before):
+            path = files.path(server_round)
             if facts.get(_ID, "") != self._id:
                 logger.info("%s is of an earlier experiment of this name and is not used", path)
                 continue
             _check_fits(path, tensors, tensors if like is None else like)
             yield tensors
 
-    def _is_alien(self, server_round: int) -> bool:
+    def _is_alien(self, path: Path) -> bool:
         try:
-            return read_facts(self.path(server_round)).get(_ID, "") != self._id
+            return read_facts(path).get(_ID, "") != self._id
         except DamagedFileError:
             return False  # it is set aside when it is asked for
 

@@ -11,7 +11,7 @@ import torch
 from flwr.app import ConfigRecord
 
 from client_app.optimizer import build_optimizer
-from client_app.state import ClientState
+from client_app.state import LOCAL_MODEL, ClientState
 from client_app.terms import TERMS, Instruction, build_terms
 from client_app.training import train
 from common import records
@@ -58,7 +58,7 @@ def second_round(
     drawn = spec.kind.drawn(4, spec.kind.dtypes[0], np.random.default_rng(0))
     examples = ExampleSet(spec.kind.prepare(torch.from_numpy(drawn)), torch.arange(4))
     state = ClientState(folder, "experiment", "site-a")
-    state.save(1, build_model(settings.model, spec, seed=99).state_dict())
+    state.keep(LOCAL_MODEL, 1, build_model(settings.model, spec, seed=99).state_dict())
     return Instruction(
         server_round=2,
         settings=settings,

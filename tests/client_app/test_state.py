@@ -29,8 +29,20 @@ def values(found: list[dict[str, Tensor]]) -> list[float]:
 def state_of(tmp_path: Path, *rounds: int) -> ClientState:
     state = ClientState(tmp_path / "state", "trial", "site-a")
     for server_round in rounds:
-        state.save(server_round, model(server_round))
+        save(state, server_round, server_round)
     return state
+
+
+def save(state: ClientState, server_round: int, value: float, rounds: int = 99) -> None:
+    state.keep(LOCAL_MODEL, server_round, model(value), rounds)
+
+
+def found(state: ClientState, before: int, count: int = 1) -> list[float]:
+    return values(state.kept(LOCAL_MODEL, before, count))
+
+
+def path(state: ClientState, server_round: int) -> Path:
+    return state.folder / f"round-{server_round:06d}.safetensors"
 
 
 def files(state: ClientState) -> list[str]:
@@ -57,71 +69,56 @@ def test_names_that_could_leave_the_folder_are_refused(tmp_path: Path, name: str
 
 
 def test_a_client_without_state_has_nothing_and_creates_nothing(tmp_path: Path) -> None:
-    assert state_of(tmp_path).newest_before(5, 3) == []
+    assert found(state_of(tmp_path), 5, 3) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_newest_come_first_and_at_most_so_many(tmp_path: Path) -> None:
     state = state_of(tmp_path, 1, 3, 7)
-    assert values(state.newest_before(8, 2)) == [7, 3]
-    assert values(state.newest_before(8, 9)) == [7, 3, 1]
-    assert state.newest_before(8, 0) == []
+    assert found(state, 8, 2) == [7, 3]
+    assert found(state, 8, 9) == [7, 3, 1]
+    assert found(state, 8, 0) == []
 
 
 def test_bits_and_dtypes_come_back(tmp_path: Path) -> None:
-    (found,) = state_of(tmp_path, 3).newest_before(4, 1)
-    assert torch.equal(found["weight"], torch.tensor([3.0, 3.0]))
-    assert found["steps"].dtype == torch.int64
-    assert found["steps"].item() == 3
+    (kept,) = state_of(tmp_path, 3).kept(LOCAL_MODEL, 4)
+    assert torch.equal(kept["weight"], torch.tensor([3.0, 3.0]))
+    assert kept["steps"].dtype == torch.int64
+    assert kept["steps"].item() == 3
 
 
 def test_a_round_that_is_run_again_does_not_see_its_own_earlier_try(tmp_path: Path) -> None:
     state = state_of(tmp_path, 1, 2)
-    assert values(state.newest_before(2, 1)) == [1]
-    state.save(2, model(22))
-    assert values(state.newest_before(2, 1)) == [1]
-    assert values(state.newest_before(3, 1)) == [22]
+    assert found(state, 2, 1) == [1]
+    save(state, 2, 22)
+    assert found(state, 2, 1) == [1]
+    assert found(state, 3, 1) == [22]
 
 
 def test_rounds_above_a_million_are_newer(tmp_path: Path) -> None:
-    assert values(state_of(tmp_path, 999_999, 1_000_000).newest_before(1_000_001, 1)) == [1_000_000]
+    assert found(state_of(tmp_path, 999_999, 1_000_000), 1_000_001, 1) == [1_000_000]
 
 
 def test_saving_an_earlier_round_drops_the_later_ones_of_an_abandoned_run(tmp_path: Path) -> None:
     state = state_of(tmp_path, 5, 11, 12)
-    state.save(6, model(66))
-    state.prune(2)
-    assert values(state.newest_before(7, 5)) == [66, 5]
-
-
-@pytest.mark.parametrize(("keep", "left"), [(3, [5, 4, 3]), (2, [5, 4]), (1, [5, 4]), (0, [5, 4])])
-def test_the_newest_are_kept_and_never_fewer_than_two(
-    tmp_path: Path, keep: int, left: list[float]
-) -> None:
-    state = state_of(tmp_path, 1, 2, 3, 4, 5)
-    state.prune(keep)
-    assert values(state.newest_before(6, 9)) == left
-
-
-def test_pruning_a_client_without_state_does_nothing(tmp_path: Path) -> None:
-    state_of(tmp_path).prune(2)
-    assert list(tmp_path.iterdir()) == []
+    save(state, 6, 66, rounds=1)
+    assert found(state, 7, 5) == [66, 5]
 
 
 def test_a_damaged_file_is_set_aside_with_a_warning_and_the_one_before_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = state_of(tmp_path, 1, 2, 3)
-    damage(state.path(3))
+    damage(path(state, 3))
     with caplog.at_level(logging.WARNING, "moonflower"):
-        assert values(state.newest_before(4, 1)) == [2]
+        assert found(state, 4, 1) == [2]
     assert files(state) == [
         "round-000001.safetensors",
         "round-000002.safetensors",
         "round-000003.safetensors.damaged-1",
     ]
     (record,) = caplog.records
-    assert str(state.path(3)) in record.getMessage()
+    assert str(path(state, 3)) in record.getMessage()
     assert "damaged-1" in record.getMessage()
 
 
@@ -129,9 +126,9 @@ def test_a_damaged_file_on_a_read_only_disk_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = state_of(tmp_path, 1, 2)
-    damage(state.path(2))
+    damage(path(state, 2))
     monkeypatch.setattr(Path, "rename", failing(errno.EROFS))
-    assert values(state.newest_before(3, 1)) == [1]
+    assert found(state, 3, 1) == [1]
     assert "could not be set aside" in caplog.text
 
 
@@ -139,8 +136,8 @@ def test_a_file_of_unknown_name_is_left_alone(tmp_path: Path) -> None:
     state = state_of(tmp_path, 1, 2, 3)
     (state.folder / "round-000009.safetensors.damaged-1").touch()
     (state.folder / "notes.txt").touch()
-    state.prune(2)
-    assert values(state.newest_before(99, 9)) == [3, 2]
+    save(state, 4, 4, rounds=1)
+    assert found(state, 99, 9) == [4, 3, 2]
     assert {"notes.txt", "round-000009.safetensors.damaged-1"} <= set(files(state))
 
 
@@ -162,10 +159,10 @@ def test_a_full_or_read_only_disk_is_explained_and_old_files_stay(
     with monkeypatch.context() as broken:
         broken.setattr(os, call, failing(code))
         with pytest.raises(StateError, match=reason) as caught:
-            state.save(2, model(22))
-    assert str(state.path(2)) in str(caught.value)
+            save(state, 2, 22)
+    assert str(path(state, 2)) in str(caught.value)
     assert isinstance(caught.value.__cause__, OSError)
-    assert values(state.newest_before(9, 9)) == [2, 1]
+    assert found(state, 9, 9) == [2, 1]
     assert files(state) == ["round-000001.safetensors", "round-000002.safetensors"]
 
 
@@ -175,7 +172,7 @@ def test_a_file_that_can_not_be_read_is_explained_and_not_set_aside(
     state = state_of(tmp_path, 1)
     monkeypatch.setattr(Path, "read_bytes", failing(errno.EIO))
     with pytest.raises(StateError, match="Input/output error"):
-        state.newest_before(2, 1)
+        state.kept(LOCAL_MODEL, 2, 1)
     assert files(state) == ["round-000001.safetensors"]
 
 
@@ -205,8 +202,8 @@ def test_a_second_process_is_kept_out_until_the_first_one_dies(tmp_path: Path) -
         other.kill()
         other.wait()
         with state.locked(5):
-            state.save(2, model(2))
-    assert values(state.newest_before(3, 1)) == [2]
+            save(state, 2, 2)
+    assert found(state, 3, 1) == [2]
 
 
 def test_the_lock_is_free_again_after_an_error_in_the_block(tmp_path: Path) -> None:
@@ -214,8 +211,8 @@ def test_the_lock_is_free_again_after_an_error_in_the_block(tmp_path: Path) -> N
     with pytest.raises(KeyError), state.locked(0.1):
         raise KeyError
     with state.locked(0.1):
-        state.save(1, model(1))
-    assert values(state.newest_before(2, 1)) == [1]
+        save(state, 1, 1)
+    assert found(state, 2, 1) == [1]
 
 
 def test_two_objects_of_one_client_in_one_process_exclude_each_other(tmp_path: Path) -> None:
@@ -230,8 +227,8 @@ def test_two_objects_of_one_client_in_one_process_exclude_each_other(tmp_path: P
 def test_two_clients_do_not_wait_for_each_other(tmp_path: Path) -> None:
     first, second = (ClientState(tmp_path, "trial", name) for name in ("site-a", "site-b"))
     with first.locked(0.1), second.locked(0.1):
-        second.save(1, model(1))
-    assert first.newest_before(2, 1) == []
+        save(second, 1, 1)
+    assert found(first, 2, 1) == []
 
 
 def test_taking_the_lock_removes_what_a_killed_process_left(tmp_path: Path) -> None:
@@ -248,7 +245,7 @@ def test_a_folder_that_can_not_be_created_is_explained(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="can't be locked"), state.locked(0.1):
         pass
     with pytest.raises(StateError, match="can't be written"):
-        state.save(1, model(1))
+        save(state, 1, 1)
 
 
 def of_experiment(tmp_path: Path, experiment_id: str) -> ClientState:
@@ -260,48 +257,50 @@ def test_state_of_an_earlier_experiment_of_that_name_is_passed_over_and_said_so(
 ) -> None:
     caplog.set_level(logging.INFO, logger="moonflower")
     for server_round in (1, 2):
-        of_experiment(tmp_path, "old").save(server_round, model(server_round))
+        save(of_experiment(tmp_path, "old"), server_round, server_round)
     new = of_experiment(tmp_path, "new")
-    assert new.newest_before(3, 2) == []
+    assert found(new, 3, 2) == []
     assert any("earlier experiment of this name" in line for line in caplog.messages)
-    assert values(of_experiment(tmp_path, "old").newest_before(3, 2)) == [2, 1], "still there"
+    assert found(of_experiment(tmp_path, "old"), 3, 2) == [2, 1], "still there"
 
 
 def test_saving_removes_what_an_earlier_experiment_left(tmp_path: Path) -> None:
     for server_round in (1, 2, 7):
-        of_experiment(tmp_path, "old").save(server_round, model(server_round))
+        save(of_experiment(tmp_path, "old"), server_round, server_round)
     new = of_experiment(tmp_path, "new")
-    new.save(3, model(3.0))
+    save(new, 3, 3.0)
     assert files(new) == ["round-000003.safetensors"]
 
 
 def test_a_file_of_another_model_is_refused_with_what_differs(tmp_path: Path) -> None:
     state = state_of(tmp_path, 1)
-    state.newest_before(2, 1, like=model(5.0))  # other values are fine
+    state.kept(LOCAL_MODEL, 2, 1, like=model(5.0))  # other values are fine
     larger = {**model(1.0), "weight": torch.zeros(3)}
     with pytest.raises(StateError, match=r"weight is \[2\], the model has \[3\]") as caught:
-        state.newest_before(2, 1, like=larger)
-    assert str(state.path(1)) in str(caught.value)
+        state.kept(LOCAL_MODEL, 2, 1, like=larger)
+    assert str(path(state, 1)) in str(caught.value)
     with pytest.raises(StateError, match=r"bias is missing, the model has \[1\]"):
-        state.newest_before(2, 1, like={**model(1.0), "bias": torch.zeros(1)})
-    assert values(state.newest_before(2, 1)) == [1], "the file is left alone"
+        state.kept(LOCAL_MODEL, 2, 1, like={**model(1.0), "bias": torch.zeros(1)})
+    assert found(state, 2, 1) == [1], "the file is left alone"
 
 
 def test_a_part_is_kept_apart_and_the_clients_lock_cleans_it_too(tmp_path: Path) -> None:
     state = state_of(tmp_path, 1)
-    part = state.part("residual")
-    part.save(2, model(20.0))
-    assert values(state.newest_before(9, 9)) == [1]
-    assert values(part.newest_before(9, 9)) == [20]
-    unfinished = part.folder / ".round-000003.safetensors.0.unfinished"
+    state.keep("residual", 2, model(20.0))
+    part = state.folder / "residual"
+    assert found(state, 9, 9) == [1]
+    assert values(state.kept("residual", 9, 9)) == [20]
+    unfinished = part / ".round-000003.safetensors.0.unfinished"
     unfinished.touch()
     with state.locked(1):
-        assert files(part) == ["round-000002.safetensors"]
+        assert [each.name for each in part.iterdir()] == ["round-000002.safetensors"]
 
 
 def test_a_part_whose_name_could_leave_the_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="part"):
-        state_of(tmp_path).part("..")
+        state_of(tmp_path).keep("..", 1, model(1.0))
+    with pytest.raises(SettingsError, match="part"):
+        state_of(tmp_path).kept("..", 1)
 
 
 def test_what_is_kept_of_a_part_comes_back_in_a_later_round_and_not_in_its_own(
@@ -319,7 +318,7 @@ def test_what_is_kept_of_a_part_comes_back_in_a_later_round_and_not_in_its_own(
 def test_the_local_model_lies_in_the_clients_own_folder(tmp_path: Path) -> None:
     state = state_of(tmp_path)
     state.keep(LOCAL_MODEL, 3, model(3.0))
-    assert state.path(3).is_file()
+    assert path(state, 3).is_file()
     assert values(state.kept(LOCAL_MODEL, 4)) == [3]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from client_app.state import ClientState, StateError
+from client_app.state import LOCAL_MODEL, ClientState, StateError
 from client_app.uplink import RESIDUAL, arrays_to_send
 from common.data import data_spec
 from common.models import SplitModel, build_model
@@ -73,7 +73,7 @@ def test_residuals_lie_beside_the_models_and_as_many_stay_as_a_resumed_server_ma
     kept = sorted(path.name for path in (state.folder / RESIDUAL).iterdir())
     # server.keep-checkpoints = 2, and the newest
     assert kept == [f"round-00000{n}.safetensors" for n in (4, 5, 6)]
-    assert state.newest_before(9, 9) == []
+    assert state.kept(LOCAL_MODEL, 9, 9) == []
 
 
 def test_a_diverged_update_is_refused_and_the_residual_of_the_round_before_stays(
@@ -87,7 +87,7 @@ def test_a_diverged_update_is_refused_and_the_residual_of_the_round_before_stays
 
 
 def test_the_residual_of_another_model_is_refused(state: ClientState) -> None:
-    state.part(RESIDUAL).save(1, {"other": torch.zeros(1)})
+    state.keep(RESIDUAL, 1, {"other": torch.zeros(1)})
     with pytest.raises(StateError, match="another model"):
         send(state, 2)
 

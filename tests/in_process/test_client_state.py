@@ -78,14 +78,16 @@ def test_state_of_another_model_is_an_error_of_that_client_that_names_the_file(
 ) -> None:
     from client_app.state import ClientState
 
-    save = ClientState.save
+    keep = ClientState.keep
 
-    def shrunk(self: ClientState, server_round: int, tensors: dict[str, torch.Tensor]) -> None:
+    def shrunk(
+        self: ClientState, part: str, n: int, tensors: dict[str, torch.Tensor], rounds: int
+    ) -> None:
         if self.folder.name == "client-0001":
             tensors = {name: tensor[:1] for name, tensor in tensors.items()}
-        save(self, server_round, tensors)
+        keep(self, part, n, tensors, rounds)
 
-    monkeypatch.setattr(ClientState, "save", shrunk)
+    monkeypatch.setattr(ClientState, "keep", shrunk)
     second = lines_of(run_in_process(SHORT, 2, tmp_path))[1]
     assert second["participants"] == ["client-0000"]
     assert "is of another model" in second["refused"]["client-0001"]

@@ -150,17 +150,17 @@ def test_a_client_killed_while_it_keeps_its_residual_gives_the_same_bits_when_as
     # With three replies wanted, the round is played again with all clients.
     overrides = {"algorithm": "moon", "num-rounds": 3, "server.min-replies": 3}
     steady = weights(run("int8", tmp_path / "steady", 3, **overrides))
-    save, killed = ClientState.save, []
+    keep, killed = ClientState.keep, []
 
-    def dying(self: ClientState, server_round: int, tensors: dict[str, torch.Tensor]) -> None:
-        due = self.folder.name == RESIDUAL and server_round == 2 and not killed
+    def dying(self: ClientState, part: str, server_round: int, *rest: Any) -> None:
+        due = part == RESIDUAL and server_round == 2 and not killed
         if not due or after:
-            save(self, server_round, tensors)
+            keep(self, part, server_round, *rest)
         if due:
-            killed.append(self.folder.parent.name)
+            killed.append(self.folder.name)
             raise RuntimeError("killed")
 
-    monkeypatch.setattr(ClientState, "save", dying)
+    monkeypatch.setattr(ClientState, "keep", dying)
     found = weights(run("int8", tmp_path / "killed", 3, **overrides))
     assert len(killed) == 1
     assert all(torch.equal(found[name], steady[name]) for name in steady)
@@ -170,12 +170,14 @@ def test_without_the_residual_the_bits_are_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steady = weights(run("int8", tmp_path / "steady"))
-    newest_before = ClientState.newest_before
+    kept = ClientState.kept
 
-    def forgetful(self: ClientState, *args: Any, **kwargs: Any) -> list[dict[str, torch.Tensor]]:
-        return [] if self.folder.name == RESIDUAL else newest_before(self, *args, **kwargs)
+    def forgetful(
+        self: ClientState, part: str, *args: Any, **kwargs: Any
+    ) -> list[dict[str, torch.Tensor]]:
+        return [] if part == RESIDUAL else kept(self, part, *args, **kwargs)
 
-    monkeypatch.setattr(ClientState, "newest_before", forgetful)
+    monkeypatch.setattr(ClientState, "kept", forgetful)
     found = weights(run("int8", tmp_path / "forgetful"))
     assert any(not torch.equal(found[name], steady[name]) for name in steady)
 

@@ -11,12 +11,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from client_app.state import LOCAL_MODEL
 from client_app.terms import Instruction
 from client_app.terms.contrastive import Contrastive
 from common.data import ClientData, ExampleSet
 from common.data.arrays import Arrays
 from common.data.examples import StoredExamples
 from common.data.kinds import Image
+from common.storage import write_tensors
 from tests.client_app.terms.conftest import model_of, step_of
 
 Make = Callable[..., Instruction]
@@ -38,7 +40,7 @@ def test_with_a_previous_model_the_term_is_the_papers_and_has_a_gradient(
 ) -> None:
     model, previous, now = model_of(1), model_of(2), instruction(2)
     term = Contrastive(now.settings.moon)
-    now.state.save(1, previous.state_dict())
+    now.state.keep(LOCAL_MODEL, 1, previous.state_dict())
     term.begin(model, now)
     with torch.no_grad():
         model.encoder[1].weight.add_(0.5)  # type: ignore[index,union-attr,operator]
@@ -63,7 +65,7 @@ def test_with_a_previous_model_the_term_is_the_papers_and_has_a_gradient(
 def test_only_models_of_earlier_rounds_are_negatives(instruction: Make) -> None:
     model, now = model_of(1), instruction(3)
     for server_round in (1, 2, 3):
-        now.state.save(server_round, model_of(server_round + 10).state_dict())
+        now.state.keep(LOCAL_MODEL, server_round, model_of(server_round + 10).state_dict())
     term = Contrastive(now.settings.moon)
     term.begin(model, now)
     # Round 3 is on disk from an attempt that was broken off: round 2 is the newest earlier one.
@@ -75,7 +77,7 @@ def test_only_models_of_earlier_rounds_are_negatives(instruction: Make) -> None:
 def test_the_buffer_gives_up_to_k_negatives_newest_first(instruction: Make) -> None:
     now = instruction(4, {"moon.buffer-size": 2})
     for server_round in (1, 2, 3):
-        now.state.save(server_round, model_of(server_round + 10).state_dict())
+        now.state.keep(LOCAL_MODEL, server_round, model_of(server_round + 10).state_dict())
     term = Contrastive(now.settings.moon)
     term.begin(model_of(1), now)
     negatives = [frozen.encoder(now.data.train.x) for frozen in term._frozen[1:]]
@@ -87,7 +89,7 @@ def test_representations_kept_for_the_round_are_those_of_every_batch(instruction
     penalties = []
     for augmentation in ("none", "crop-flip"):  # fixed inputs are looked up, others computed
         model, now = model_of(1), instruction(2, {"data.augmentation": augmentation})
-        now.state.save(1, model_of(2).state_dict())
+        now.state.keep(LOCAL_MODEL, 1, model_of(2).state_dict())
         term = Contrastive(now.settings.moon)
         term.begin(model, now)
         penalties.append(term.penalty(step_of(model, now.data, 7, 0, 4)).item())
@@ -111,7 +113,7 @@ def test_a_set_that_is_not_resident_is_seen_once_a_round_in_the_same_batches(
         now = instruction(2)
         opened = lambda own=examples: own  # noqa: E731 (bound to this pass of the loop)
         data = ClientData(opened, opened, torch.tensor([700, 0, 0]))
-        now.state.save(1, model_of(2).state_dict())
+        now.state.keep(LOCAL_MODEL, 1, model_of(2).state_dict())
         model, term, seen = model_of(1), Contrastive(now.settings.moon), list[int]()
         step = step_of(model, data, 699, 0, 600)
         # The frozen models are copies of the model, hooks included.
@@ -127,7 +129,7 @@ def test_a_set_that_is_not_resident_is_seen_once_a_round_in_the_same_batches(
 
 def test_the_frozen_models_learn_nothing_and_keep_their_statistics(instruction: Make) -> None:
     model, now = model_of(1), instruction(2, {"data.augmentation": "crop-flip"})
-    now.state.save(1, model_of(2).state_dict())
+    now.state.keep(LOCAL_MODEL, 1, model_of(2).state_dict())
     term = Contrastive(now.settings.moon)
     term.begin(model, now)
     before = [{n: v.clone() for n, v in frozen.state_dict().items()} for frozen in term._frozen]
@@ -147,7 +149,8 @@ def test_a_previous_model_that_has_diverged_does_not_spoil_training(
         name: torch.full_like(t, value) if t.is_floating_point() else t
         for name, t in model_of(2).state_dict().items()
     }
-    now.state.save(1, spoilt)
+    # As no client keeps it.
+    write_tensors(now.state.folder / "round-000001.safetensors", spoilt, {"experiment-id": ""})
     term = Contrastive(now.settings.moon)
     term.begin(model, now)
     step = step_of(model, now.data, 0, 1, 2)
@@ -217,7 +220,7 @@ def test_mu_and_temperature_are_those_of_the_round(instruction: Make) -> None:
     penalties = []
     for settings in (growing, {"moon.mu": 1.0, "moon.temperature": 0.75}):
         now = instruction(2, settings)  # a quarter and half of the way
-        now.state.save(1, model_of(2).state_dict())
+        now.state.keep(LOCAL_MODEL, 1, model_of(2).state_dict())
         term = Contrastive(now.settings.moon)
         term.begin(model_of(1), now)
         penalties.append(term.penalty(step_of(model_of(3), now.data, 0, 5)).item())

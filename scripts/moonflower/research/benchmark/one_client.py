@@ -15,7 +15,7 @@ from torch import Tensor
 
 from client_app.computation import Computation
 from client_app.optimizer import build_optimizer
-from client_app.state import ClientState
+from client_app.state import LOCAL_MODEL, ClientState
 from client_app.terms import Instruction, build_terms
 from client_app.training import train
 from common import records
@@ -108,7 +108,7 @@ def open_client(settings: Settings, examples: int, device: torch.device) -> Iter
     )
     with TemporaryDirectory() as folder:
         state = ClientState(Path(folder), "benchmark", _CLIENT)
-        state.save(_ROUND - 1, previous.state_dict())
+        state.keep(LOCAL_MODEL, _ROUND - 1, previous.state_dict())
         node = Node(_CLIENT, 0, 1, device, Folders(Path(folder), Path(folder), Path(folder)))
         generator.eval().requires_grad_(requires_grad=False)
         yield Client(settings, node, x, y, model, previous, generator, state)
