@@ -88,7 +88,12 @@ def dashboard(
     shown = f"[{host}]" if ":" in host else host
     typer.echo(f"http://{shown}:{port}/ shows the experiments in {output}. Ctrl-C ends it.")
     uvicorn.run(
-        application(output, token), host=host, port=port, log_level="warning", access_log=False
+        application(output, token),
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        ws="none",
     )
 
 

@@ -77,7 +77,7 @@ def test_two_hundred_clients_and_two_thousand_rounds_stay_small(tmp_path: Path, 
 def test_the_live_page_grows_while_a_run_goes_on(tmp_path: Path, page: Page) -> None:
     output = tmp_path / "output"
     folder = write_experiment(output / "trial", [line_of(1)], finished=False)
-    config = uvicorn.Config(application(output), port=0, log_level="warning")
+    config = uvicorn.Config(application(output), port=0, log_level="warning", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     with locked(folder):
