@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -37,7 +37,7 @@ from common.models import SplitModel, check_model, private_names
 from common.node import Node
 from common.schedules import learning_rate
 from common.seeding import seeded_globally, torch_generator
-from common.tasks import Sums, Task, build_task
+from common.tasks import Sums, Task, build_task, put_sums
 from common.wire import decode_model
 
 app = ClientApp(mods=[always_answered])
@@ -126,11 +126,11 @@ def on_evaluate(message: Message, context: Context) -> Message:
     client = _Client.open(message, context)
     model, _ = client.load_model(before=client.server_round + 1)
     task = build_task(client.settings)
-    metrics = MetricRecord(dict(task.measure(model, client.data.evaluation)))
+    content = RecordDict()
+    put_sums(content, task.measure(model, client.data.evaluation), task)
     if client.settings.server.evaluate_personal:
-        own = client.measure_own_model(task, model)
-        metrics.update({f"{records.PERSONAL}{name}": value for name, value in own.items()})
-    return client.reply(RecordDict({records.METRICS: metrics}))
+        put_sums(content, client.measure_own_model(task, model), task, records.PERSONAL)
+    return client.reply(content)
 
 
 @dataclass(frozen=True)
@@ -247,8 +247,7 @@ class _Client:
 
 
 def _is_finite(sums: Sums) -> bool:
-    lists = (value if isinstance(value, list) else [value] for value in sums.values())
-    return all(math.isfinite(number) for each in lists for number in each)
+    return all(bool(np.isfinite(value).all()) for value in sums.values())
 
 
 def _versions() -> str:

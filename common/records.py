@@ -38,6 +38,9 @@ LABEL_COUNTS = "label-counts"
 """ConfigRecord that FedGen's term adds to a train reply: {"counts": list[int]}."""
 REPLY = "reply"
 """ConfigRecord of every train and evaluate reply: {ROUND: int}, the round it answers."""
+SUMS = "sums"
+"""ConfigRecord of an evaluation reply: long lists of whole numbers (``Task.counts``), packed
+(:mod:`common.packed`)."""
 COUNTED = "counted"
 """ConfigRecord of an instruction: {ROUND: int}, the last round of this client's whose reply was
 used; 0 before any. Only where an algorithm asks for it."""

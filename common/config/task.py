@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from common.config.settings_table import Table
 
@@ -20,6 +20,22 @@ whole number of a known set, so that they can be counted and drawn. An algorithm
 it needs (``Table.needs``); what its task doesn't give is refused when settings are parsed.
 """
 
+SCORES: Mapping[str, tuple[str, ...]] = {
+    "classification": (
+        "accuracy",
+        "balanced-accuracy",
+        "macro-f1",
+        "auroc",
+        "auprc",
+        "sensitivity",
+        "brier",
+        "calibration-error",
+        "loss",
+    ),
+    "regression": ("rmse", "mae", "r2", "loss"),
+}
+"""By task: the scores that may be its headline, its usual one first."""
+
 
 class TaskSettings(Table):
     """``[task]``: what is learned, and how good a model is at it."""
@@ -29,3 +45,34 @@ class TaskSettings(Table):
         "accuracy. `regression`: a number for each; its score is the root of the mean squared "
         "error (RMSE), of which less is better. See docs/algorithms.md#tasks."
     )
+    headline: str = Field(
+        description="The score that `best/` is chosen by, and that `server.patience`, the log and "
+        "the table at the end go by. Empty: the task's usual one, "
+        + ", ".join(f"`{scores[0]}` ({name})" for name, scores in SCORES.items())
+        + ". Allowed: "
+        + "; ".join(
+            f"{name}: {', '.join(f'`{score}`' for score in scores)}"
+            for name, scores in SCORES.items()
+        )
+        + ". See docs/measures.md."
+    )
+    specificity: Annotated[float, Field(gt=0, lt=1)] = Field(
+        description="Specificity at which `sensitivity` is given: the part of the negatives that "
+        "has to stay below the threshold."
+    )
+
+    @property
+    def score(self) -> str:
+        """The name of the headline."""
+        return self.headline or SCORES[self.name][0]
+
+    @field_validator("headline")
+    @classmethod
+    def _a_score_of_the_task(cls, value: str, info: ValidationInfo) -> str:
+        known = SCORES.get(info.data.get("name", ""), (value,))
+        if value and value not in known:
+            raise ValueError(
+                f"task {info.data['name']!r} has no such score: allowed are {', '.join(known)}, or "
+                "nothing for the usual one"
+            )
+        return value

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from common.data import Batch, ExampleSet
@@ -18,11 +20,13 @@ BATCH_SIZE = 512
 """Examples measured at once. Fixed, so that a saved model gives the logged numbers again to the
 last bit."""
 
-Sum = int | float | list[int] | list[float]
+Counts = NDArray[np.int64]
+Sum = int | float | list[int] | list[float] | Counts
 Sums = Mapping[str, Sum]
 """Named numbers, or lists of them, that add up: over batches, clients and rounds, in any order.
 
-``num-examples`` is always there. Whole numbers where possible: their sums are exact.
+``num-examples`` is always there. Whole numbers where possible: their sums are exact. Long lists
+of whole numbers (``Task.counts``) are arrays, int64 ``[length]``.
 """
 
 
@@ -57,12 +61,21 @@ class Step:
     model: SplitModel
 
 
+LESS_IS_BETTER = frozenset({"loss", "brier", "calibration-error", "rmse", "mae"})
+"""Scores that are errors."""
+
+
 @dataclass(frozen=True)
 class Headline:
     """The score that a model is chosen by: its name, and which way is better."""
 
     name: str
     more_is_better: bool = True
+
+    @classmethod
+    def of(cls, name: str) -> Headline:
+        """Return the headline of a score."""
+        return cls(name, name not in LESS_IS_BETTER)
 
     def better(self, score: float, than: float) -> bool:
         """Return whether ``score`` is better; an equal one is not."""
@@ -98,14 +111,24 @@ class Task(Protocol):
         run shows it.
     answer : str
         What :meth:`answers` gives, such as ``probabilities``.
+    by_client : tuple[str, ...]
+        The scores that people want to see of each client; few, since they are in every line of
+        ``metrics.jsonl``.
     sums : Mapping[str, int or None]
         What :meth:`measure` reports beside ``num-examples``: None for a number, the length of a
         list.
+    counts : Mapping[str, int]
+        What else it reports: lengths of long lists of whole numbers, which travel packed.
     """
 
     loss_name: str
     headline: Headline
     answer: str
+    by_client: tuple[str, ...]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """See the class."""
 
     @property
     def sums(self) -> Mapping[str, int | None]:
@@ -126,7 +149,7 @@ class Task(Protocol):
     def why_not(self, sums: Sums) -> str:
         """Return why a client's sums can't be its, or "".
 
-        Names, lengths and that all is finite have been looked at.
+        Names, lengths and that all is finite have been looked at; counts are from 0 to 2**40.
         """
 
     def score(self, sums: Sums) -> Scores:
@@ -151,6 +174,8 @@ def add(parts: Iterable[Sums]) -> dict[str, Sum]:
 
 
 def _total(values: list[Sum]) -> Sum:
+    if isinstance(values[0], np.ndarray):
+        return cast(Counts, np.sum(cast(list[Counts], values), axis=0, dtype=np.int64))
     if isinstance(values[0], list):
         columns = zip(*cast(list[list[float]], values), strict=True)
         return cast(Sum, [_total(list(column)) for column in columns])
@@ -166,6 +191,19 @@ def number(sums: Sums, name: str) -> float:
 def numbers(sums: Sums, name: str) -> list[float]:
     """Return one of the sums that is a list."""
     return cast(list[float], sums[name])
+
+
+def counts(sums: Sums, name: str) -> Counts:
+    """Return one of the sums that is an array."""
+    return cast(Counts, sums[name])
+
+
+def with_headline(
+    headline: Headline, values: Mapping[str, object], undefined: Mapping[str, str]
+) -> Scores:
+    """Return scores with the headline first; reasons only of those that are undefined."""
+    first = {headline.name: values[headline.name]}
+    return Scores({**first, **values}, {name: why for name, why in undefined.items() if why})
 
 
 @contextmanager

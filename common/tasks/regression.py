@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from common import records
 from common.data import Batch, ExampleSet
 from common.models import SplitModel
 from common.tasks import base
-from common.tasks.base import Headline, Scores, Step, Sums, evaluating, number
+from common.tasks.base import Headline, Scores, Step, Sums, evaluating, number, with_headline
 
 ABSOLUTE, TARGETS, SQUARES = "absolute-error", "target", "squared-target"
 ROUNDING = 1e-9
@@ -25,12 +26,21 @@ class Regression:
 
     Sums over examples, with output f and target y: ``loss``, (f - y)^2; ``absolute-error``,
     |f - y|; ``target``, y; ``squared-target``, y^2.
+
+    Parameters
+    ----------
+    headline : str
+        One of ``common.config.task.SCORES["regression"]``.
     """
 
     loss_name = "squared-error"
-    headline = Headline("rmse", more_is_better=False)
     answer = "numbers"
+    by_client: tuple[str, ...] = ("rmse", "mae", "r2")
     sums: Mapping[str, int | None] = dict.fromkeys((records.LOSS, ABSOLUTE, TARGETS, SQUARES))
+    counts: Mapping[str, int] = MappingProxyType({})
+
+    def __init__(self, headline: str = "rmse") -> None:
+        self.headline = Headline.of(headline)
 
     def forward(self, model: SplitModel, batch: Batch) -> Step:
         """Return the mean squared error of a batch; ``output`` is ``[batch, 1]``."""
@@ -84,11 +94,13 @@ class Regression:
         if not n:
             names = ("rmse", "mae", "r2", "loss")
             values: dict[str, object] = {**dict.fromkeys(names), "examples": n}
-            return Scores(values, dict.fromkeys(names, "there are no examples"))
+            reasons = dict.fromkeys(names, "there are no examples")
+            return with_headline(self.headline, values, reasons)
         loss, squares = number(sums, records.LOSS), number(sums, SQUARES)
         spread = squares - number(sums, TARGETS) ** 2 / n
         constant = spread <= ROUNDING * squares
-        return Scores(
+        return with_headline(
+            self.headline,
             {
                 "rmse": math.sqrt(loss / n),
                 "mae": number(sums, ABSOLUTE) / n,
@@ -96,12 +108,12 @@ class Regression:
                 "loss": loss / n,
                 "examples": n,
             },
-            {"r2": "all targets are equal"} if constant else {},
+            {"r2": "all targets are equal" if constant else ""},
         )
 
     def guessing(self, score: float, scores: Mapping[str, object]) -> str:
         """Compare with guessing the mean of all targets, whose R2 is 0."""
-        r2 = scores.get("r2")
+        r2 = score if self.headline.name == "r2" else scores.get("r2")
         if not isinstance(r2, float) or r2 > 0:
             return ""
         return f"{score:.3f} (R2 {r2:.3f}), no better than guessing the mean of the targets"

@@ -54,10 +54,15 @@ class Best:
     criterion: str
     score: float
 
+    @property
+    def score_name(self) -> str:
+        """What ``score`` is: the criterion's last word."""
+        return self.criterion.rpartition(" ")[2]
+
     def facts(self) -> dict[str, Any]:
-        """Return the JSON form; the score stands under its own name, the criterion's last word."""
-        name = self.criterion.rpartition(" ")[2]
-        return {"round": self.server_round, "criterion": self.criterion, name: self.score}
+        """Return the JSON form; the score stands under its own name."""
+        facts = {"round": self.server_round, "criterion": self.criterion}
+        return {**facts, self.score_name: self.score}
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Best:

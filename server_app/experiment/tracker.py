@@ -220,9 +220,12 @@ class Tracker:
         ------
         OutputError
             The folder can't be written.
+        ResumeError
+            Its best round was chosen by another score than ``task.headline``.
         """
         warn_of_versions(checkpoint.versions)
         self.statistics = checkpoint.statistics
+        self._refuse_another_headline(checkpoint.best)
         self.lines = [dict(line) for line in checkpoint.lines]
         self.history = [outcome_of(line, self.headline) for line in self.lines]
         with _explained(self.folder):
@@ -293,6 +296,14 @@ class Tracker:
     @property
     def _checkpoints(self) -> Path:
         return self.folder / CHECKPOINTS
+
+    def _refuse_another_headline(self, best: Best | None) -> None:
+        """Catch what settings don't show: an experiment that is older than ``task.headline``."""
+        if best is not None and best.score_name != self.headline.name:
+            raise ResumeError(
+                f"experiment {self.folder.name!r} was begun with task.headline "
+                f"{best.score_name!r}, now it is {self.headline.name!r}: give it as it was"
+            )
 
     def _restore_best(self, checkpoint: Checkpoint, model: SplitModel) -> None:
         """Bring ``best/`` and ``self.best`` together again."""

@@ -14,6 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message
 
 from common import records
 from common.logs import NAME
+from common.tasks import sums_of
 from server_app.clients.roster import Roster
 from server_app.clients.sampling import choose_clients, without
 from server_app.exchange.downlink import encoded
@@ -22,7 +23,7 @@ from server_app.exchange.selected import SelectedGrid
 from server_app.replies.admission import Gate, explain
 from server_app.replies.checks import NOT_FINITE
 from server_app.replies.spool import MB, Spool
-from server_app.report.evaluation import Summary, summarise_clients, sums_of
+from server_app.report.evaluation import Summary, summarise_clients
 from server_app.report.history import recently_failed, shut_out
 from server_app.rounds.attempt import Attempt, ask
 from server_app.rounds.federation import (
@@ -213,7 +214,7 @@ def evaluate_clients(
 
     def summary(which: str) -> Summary | None:
         task = federation.task
-        sums = {n: sums_of(records.metrics_of(r), task, which) for n, r in by_name.items()}
+        sums = {n: sums_of(r.content, task, which) for n, r in by_name.items()}
         return summarise_clients(task, sums)
 
     return attempt, summary(""), summary(records.PERSONAL) if own else None

@@ -9,12 +9,12 @@ from flwr.serverapp.strategy import Strategy
 
 from common import records
 from common.config import Settings
-from common.tasks import Task
+from common.packed import PackedError
+from common.tasks import Task, sums_of
 from common.text import shown
 from common.wire import decode_update
 from server_app.clients.roster import Roster
 from server_app.replies.admission import ModelRules, Rules
-from server_app.report.evaluation import sums_of
 from server_app.strategies.wrapper import why_not
 
 
@@ -77,19 +77,10 @@ def evaluate_rules(server_round: int, task: Task, *, personal: bool = False) -> 
     own = {records.NUM_EXAMPLES: None, **task.sums} if personal else {}
 
     def wrong_sums(client: str, reply: Message) -> str:
-        metrics = records.metrics_of(reply)
-        sums = sums_of(metrics, task)
-        reason = task.why_not(sums)
-        if reason or not personal:
-            return reason
-        its = sums_of(metrics, task, records.PERSONAL)
-        if its[records.NUM_EXAMPLES] not in (0, sums[records.NUM_EXAMPLES]):
-            return (
-                f"it scored its own model on {shown(its[records.NUM_EXAMPLES])} examples and the "
-                f"global one on {sums[records.NUM_EXAMPLES]}"
-            )
-        reason = task.why_not(its)
-        return f"of its own model: {reason}" if reason else ""
+        try:
+            return _wrong_sums(reply, task, personal=personal)
+        except PackedError as error:
+            return str(error)
 
     return Rules(
         server_round=server_round,
@@ -97,3 +88,18 @@ def evaluate_rules(server_round: int, task: Task, *, personal: bool = False) -> 
         fewest_examples=0,
         further=wrong_sums,
     )
+
+
+def _wrong_sums(reply: Message, task: Task, *, personal: bool) -> str:
+    sums = sums_of(reply.content, task)
+    reason = task.why_not(sums)
+    if reason or not personal:
+        return reason
+    its = sums_of(reply.content, task, records.PERSONAL)
+    if its[records.NUM_EXAMPLES] not in (0, sums[records.NUM_EXAMPLES]):
+        return (
+            f"it scored its own model on {shown(its[records.NUM_EXAMPLES])} examples and the "
+            f"global one on {sums[records.NUM_EXAMPLES]}"
+        )
+    reason = task.why_not(its)
+    return f"of its own model: {reason}" if reason else ""

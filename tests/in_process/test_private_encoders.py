@@ -89,7 +89,13 @@ def test_nothing_of_an_encoder_is_in_any_message_either_way(tmp_path: Path, algo
     latent, classes = 32, 10
     # From two clients, 4 bytes a float, and NumPy's 128 bytes before each of two arrays.
     received = 2 * (4 * (latent + 1) * classes + 2 * 128)
-    assert lines_of(folder)[0]["bytes"]["received"] == received
+    measured = sum(
+        len(packed)
+        for content in seen
+        if records.SUMS in content and content[records.REPLY][records.ROUND] == 1
+        for packed in content[records.SUMS].values()
+    )
+    assert lines_of(folder)[0]["bytes"]["received"] == received + measured
 
 
 def test_an_encoder_goes_on_from_the_clients_own_disk(tmp_path: Path) -> None:

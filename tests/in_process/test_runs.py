@@ -70,7 +70,9 @@ def test_evaluating_the_saved_model_gives_the_logged_numbers_exactly(tmp_path: P
     assert test_set is not None
     task = build_task(settings)
     scores = task.score(task.measure(load_model(folder / "final"), test_set))
-    assert scores.values == lines_of(folder)[-1]["global"]
+    logged = lines_of(folder)[-1]["global"]
+    assert dict(scores.undefined) == logged.pop("undefined", {})
+    assert scores.values == logged
 
 
 def test_one_seed_gives_the_same_bits_twice_and_another_seed_others(tmp_path: Path) -> None:

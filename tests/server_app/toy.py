@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -9,9 +10,14 @@ from flwr.clientapp import ClientApp
 
 from common import records
 from common.config import Settings
-from common.tasks.classification import CLASS_CORRECT, CLASS_TOTAL, Classification
+from common.tasks import put_sums
+from common.tasks.base import Sum
+from common.tasks.classification import Classification
+from tests.answered import sums_of_answers
 from tests.in_process.grid import FakeClock, Fault, InProcessGrid
 from tests.settings import make_settings
+
+TASK = Classification(10)
 
 
 def toy_client_app() -> ClientApp:
@@ -54,19 +60,25 @@ def toy_client_app() -> ClientApp:
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         correct = int(context.node_config.get("correct", 5))
-        metrics = MetricRecord(
-            {
-                records.NUM_EXAMPLES: 10,
-                records.LOSS: 1.0,
-                CLASS_CORRECT: [correct, *[0] * 9],
-                CLASS_TOTAL: [10, *[0] * 9],
-            }
-        )
-        answers = ConfigRecord({records.ROUND: round_of(message)})
-        content = RecordDict({records.METRICS: metrics, records.REPLY: answers})
+        content = evaluation_of(correct)
+        content[records.REPLY] = ConfigRecord({records.ROUND: round_of(message)})
         return Message(content, reply_to=message)
 
     return app
+
+
+@cache
+def measured(correct: int) -> dict[str, Sum]:
+    """Return the sums of ten examples of label 0, ``correct`` of which a model gets right."""
+    return sums_of_answers(TASK, [0] * correct + [1] * (10 - correct), [0] * 10)
+
+
+def evaluation_of(correct: int) -> RecordDict:
+    """Return the records of an evaluation reply: so many right of 10, and a loss of 1 in all."""
+    claimed = {records.LOSS: 1.0, "class-correct": [correct, *[0] * 9]}
+    content = RecordDict()
+    put_sums(content, {**measured(min(correct, 10)), **claimed}, TASK)
+    return content
 
 
 def round_of(instruction: Message) -> int:

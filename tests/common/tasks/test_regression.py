@@ -117,3 +117,12 @@ def test_it_reports_what_it_says_it_does() -> None:
 )
 def test_a_model_no_better_than_the_mean_is_guessing(r2: float | None, guesses: bool) -> None:
     assert bool(TASK.guessing(1.5, {"r2": r2})) is guesses
+
+
+def test_other_headlines_come_first_and_know_which_way_is_better() -> None:
+    for name, more in (("rmse", False), ("mae", False), ("r2", True), ("loss", False)):
+        task = Regression(name)
+        scores = task.score(task.measure(first_column(), A))
+        assert next(iter(scores.values)) == name
+        assert task.headline.more_is_better is more
+    assert "no better than guessing" in Regression("r2").guessing(-0.1, {})

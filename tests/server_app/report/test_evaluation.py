@@ -6,23 +6,34 @@ import math
 
 import pytest
 import torch
-from flwr.app import MetricRecord
 from torch import nn
 
 from common.data import ExampleSet
 from common.models import SplitModel
 from common.tasks import Headline, Scores, Sums
+from common.tasks.base import Sum
 from common.tasks.classification import Classification
+from common.tasks.regression import Regression
 from server_app.report.evaluation import (
     evaluate_global,
     summarise_clients,
-    sums_of,
 )
+from tests.answered import sums_of_answers
 
 TASK = Classification(2)
-A = {"num-examples": 10, "loss": 2.0, "class-correct": [9, 0], "class-total": [10, 0]}
-B = {"num-examples": 40, "loss": 48.0, "class-correct": [5, 15], "class-total": [20, 20]}
-NOTHING = {"num-examples": 0, "loss": 0.0, "class-correct": [0, 0], "class-total": [0, 0]}
+
+
+def of_two_labels(right: tuple[int, int], total: tuple[int, int], loss: float) -> dict[str, Sum]:
+    """Return what is measured of ``total`` examples by label, ``right`` of them answered so."""
+    labels = [0] * total[0] + [1] * total[1]
+    answers = [0] * right[0] + [1] * (total[0] - right[0])
+    answers += [1] * right[1] + [0] * (total[1] - right[1])
+    return {**sums_of_answers(TASK, answers, labels), "loss": loss}
+
+
+A = of_two_labels((9, 0), (10, 0), 2.0)
+B = of_two_labels((5, 15), (20, 20), 48.0)
+NOTHING = of_two_labels((0, 0), (0, 0), 0.0)
 
 
 def test_clients_are_summarised() -> None:
@@ -35,7 +46,37 @@ def test_clients_are_summarised() -> None:
     assert summary["weighted"] == pytest.approx(29 / 50)
     assert summary["loss"] == pytest.approx((2 + 48) / 50)
     assert summary["examples"] == 50
-    assert summary["per-class"] == [pytest.approx(14 / 30), pytest.approx(15 / 20)]
+    assert summary["recall"] == [pytest.approx(14 / 30), pytest.approx(15 / 20)]
+    assert summary["confusion-matrix"] == [[14, 16], [5, 15]]
+
+
+def test_other_scores_of_each_client_have_mean_worst_and_reasons_too() -> None:
+    summary = summarise_clients(TASK, {"b": B, "a": A})
+    assert summary is not None
+    # Answers are certain, so an example scores low or high. Of 20 times 20 pairs of b, 5 x 15 are
+    # in order and 5 x 5 + 15 x 15 tied.
+    auroc = (5 * 15 + (5 * 5 + 15 * 15) / 2) / 400
+    assert summary["scores"] == {
+        "auroc": {
+            "mean": pytest.approx(auroc),
+            "std": 0.0,
+            "worst": {"name": "b", "auroc": pytest.approx(auroc)},
+            "per-client": {"a": None, "b": pytest.approx(auroc)},
+            "undefined": {"per-client": {"a": "all examples are of label 0"}},
+        }
+    }
+    # Pooled, 14 of 30 negatives score low, and 15 of 20 positives high.
+    pooled = (14 * 15 + (14 * 5 + 16 * 15) / 2) / 600
+    assert summary["auroc"] == pytest.approx(pooled)
+
+
+def test_another_headline_is_what_clients_are_judged_by() -> None:
+    summary = summarise_clients(Classification(2, "auroc"), {"b": B, "a": A})
+    assert summary is not None
+    assert summary["mean"] == summary["worst"]["auroc"] == summary["per-client"]["b"]
+    assert summary["undefined"]["per-client"] == {"a": "all examples are of label 0"}
+    assert summary["accuracy"] == pytest.approx(29 / 50)
+    assert summary["scores"]["accuracy"]["per-client"] == {"a": 0.9, "b": 0.5}
 
 
 def test_of_two_worst_clients_the_first_name_is_given() -> None:
@@ -53,27 +94,41 @@ def test_without_any_example_there_is_no_summary() -> None:
 def test_a_label_that_nobody_has_gets_no_accuracy() -> None:
     summary = summarise_clients(TASK, {"a": A})
     assert summary is not None
-    assert summary["per-class"] == [0.9, None]
+    assert summary["recall"] == [0.9, None]
+    assert summary["undefined"]["recall"] == "there are no examples of label 1"
 
 
-def test_sums_are_read_from_the_wire_and_nothing_else() -> None:
-    assert sums_of(MetricRecord({**B, "other": 1}), TASK) == B
+def test_a_score_of_a_client_that_is_no_headline_has_its_own_way_of_being_worst() -> None:
+    task = Regression()
+    sums = {
+        name: {"loss": 4.0, "absolute-error": 2.0, "target": y, "squared-target": 1 + y * y / 2}
+        for name, y in (("a", 0.0), ("b", 2.0))
+    }
+    summary = summarise_clients(task, {n: {"num-examples": 2, **each} for n, each in sums.items()})
+    assert summary is not None
+    # Both have an MAE of 1 and R2 = 1 - 4 / 1.
+    assert summary["scores"]["mae"]["worst"] == {"name": "a", "mae": 1.0}
+    assert summary["scores"]["r2"]["per-client"] == {"a": -3.0, "b": -3.0}
 
 
 class Signed(Classification):
     """A task whose headline is an error, undefined for a client of ten examples."""
 
-    headline = Headline("error", more_is_better=False)
+    by_client = ()
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes)
+        self.headline = Headline("error", more_is_better=False)
 
     def score(self, sums: Sums) -> Scores:
-        scores = super().score(sums).values
+        scores = {**Classification(2).score(sums).values, "error": None}
         if scores["examples"] == 10:
-            return Scores({**scores, "error": None}, {"error": "too few examples"})
+            return Scores(scores, {"error": "too few examples"})
         return Scores({**scores, "error": 1 - scores["accuracy"]})  # type: ignore[operator]
 
 
 def test_of_an_error_the_largest_is_the_worst() -> None:
-    good = {"num-examples": 20, "loss": 2.0, "class-correct": [9, 10], "class-total": [10, 10]}
+    good = of_two_labels((9, 10), (10, 10), 2.0)
     summary = summarise_clients(Signed(2), {"b": B, "g": good})
     assert summary is not None
     assert summary["worst"] == {"name": "b", "error": 0.5}
@@ -105,7 +160,7 @@ def test_the_global_model_is_evaluated_on_the_test_set() -> None:
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]).reshape(3, 1, 1, 2)
     result = evaluate_global(TASK, model, ExampleSet(x, torch.tensor([0, 1, 1])))
     assert result["accuracy"] == pytest.approx(2 / 3)
-    assert result["per-class"] == [1.0, 0.5]
+    assert result["recall"] == [1.0, 0.5]
     right, wrong = math.log(1 + math.exp(-1)), math.log(1 + math.exp(1))
     assert result["loss"] == pytest.approx((2 * right + wrong) / 3)
     assert result["examples"] == 3

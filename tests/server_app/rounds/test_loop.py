@@ -32,7 +32,7 @@ from tests.in_process.grid import (
     never,
     with_nan,
 )
-from tests.server_app.toy import named, toy_client_app
+from tests.server_app.toy import evaluation_of, named, toy_client_app
 from tests.settings import make_settings
 
 Build = Callable[..., Federation]
@@ -111,7 +111,9 @@ def test_the_model_is_the_mean_weighted_by_examples_round_after_round(build: Bui
     assert first["train"]["loss"] == pytest.approx(2.0)
     assert first["train"]["num-examples"] == 15
     size = sum(len(array.data) for array in before.values())
-    assert first["bytes"] == {"sent": 4 * size, "received": 2 * size}  # trained, evaluated
+    counts = 2 * records.size_in_bytes([Message(evaluation_of(5), 1, records.EVALUATE)])
+    # Trained and evaluated.
+    assert first["bytes"] == {"sent": 4 * size, "received": 2 * size + counts}
 
 
 def test_a_run_that_starts_later_does_only_the_rounds_that_are_left(build: Build) -> None:
