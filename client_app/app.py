@@ -32,6 +32,7 @@ from common.data import (
     TrainBatches,
     data_spec,
     load_client_data,
+    named_by_its_share,
 )
 from common.models import SplitModel, check_model, private_names
 from common.node import Node
@@ -66,6 +67,8 @@ def on_query(message: Message, context: Context) -> Message:
         if node.has_partition:
             answer[records.CLIENT_PARTITION] = f"{node.partition_id} of {node.num_partitions}"
         settings = parse_settings(context.run_config)
+        node = named_by_its_share(node, settings)
+        answer[records.CLIENT_NAME] = node.name
         check_model(local_model_settings(settings, node))
         check_computation(settings.train, node.device)
         data = load_client_data(settings, node)
@@ -148,7 +151,7 @@ class _Client:
     def open(cls, message: Message, context: Context) -> _Client:
         settings = parse_settings(context.run_config)
         torch.set_num_threads(settings.train.cpu_threads)
-        node = Node.from_config(context.node_config)
+        node = named_by_its_share(Node.from_config(context.node_config), settings)
         config = message.content.config_records[records.CONFIG]
         return cls(
             settings=settings,

@@ -90,6 +90,8 @@ class Node:
     model_name : str
         ``model-name`` of the node config or ``MOONFLOWER_MODEL_NAME``: the model whose encoder
         this client trains where only the predictor is shared. Empty: the run's ``model.name``.
+    is_named : bool
+        Whether a person gave it its name.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Node:
     device: torch.device
     folders: Folders
     model_name: str = ""
+    is_named: bool = True
 
     @property
     def has_partition(self) -> bool:
@@ -117,7 +120,8 @@ class Node:
             _integer(node_config, key) for key in ("partition-id", "num-partitions")
         )
         name = str(node_config.get("client-name") or os.environ.get("MOONFLOWER_CLIENT_NAME") or "")
-        if not name:
+        is_named = bool(name)
+        if not is_named:
             if partition_id is None:
                 raise SettingsError(
                     "this node has neither a name nor a partition: start the SuperNode with "
@@ -134,6 +138,7 @@ class Node:
             model_name=str(
                 node_config.get("model-name") or os.environ.get("MOONFLOWER_MODEL_NAME") or ""
             ),
+            is_named=is_named,
         )
 
 

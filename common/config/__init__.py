@@ -13,6 +13,7 @@ from common.config.algorithms import (
     FedProxSettings,
     MoonSettings,
 )
+from common.config.columns import Categorical, canonical
 from common.config.data import DataSettings
 from common.config.learning import ModelSettings, TrainSettings
 from common.config.learning_rate import LearningRateSettings
@@ -27,6 +28,7 @@ __all__ = [
     "ALGORITHMS",
     "NAME_PATTERN",
     "SERVER_ONLY",
+    "Categorical",
     "DataSettings",
     "FedDynSettings",
     "FedGenSettings",
@@ -41,6 +43,7 @@ __all__ = [
     "TrainSettings",
     "WireDtype",
     "WireSettings",
+    "canonical",
     "check_name",
     "flat",
     "nested",

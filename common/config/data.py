@@ -6,14 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from common.config.columns import Categorical, categorical_of, names_of
 from common.config.names import is_folder_name
 from common.config.settings_table import Fraction, Positive, Table, Whole
 from common.config.task import GIVES
 
-SITE_SOURCES = ("folder", "npz", "text")
+SITE_SOURCES = ("folder", "npz", "table", "text")
 """Sources whose examples are the user's own."""
 
+_SIGNAL_SHAPE = r"^([1-9][0-9]{0,3}x[1-9][0-9]{0,5})?$"
 _IMAGE_SHAPE = r"^([1-9][0-9]{0,3}x[1-9][0-9]{0,3}x[1-9][0-9]{0,3})?$"
+_KIND_OF = {"image_shape": "image", "features": "table", "signal_shape": "signal"}
+"""Which kind of `npz` data each setting is the form of."""
 
 
 Column = Annotated[
@@ -28,9 +32,19 @@ class DataSettings(Table):
     """``[data]``: which examples, and how simulated clients share them."""
 
     source: Literal[
-        "digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "folder", "npz", "text"
+        "digits",
+        "mnist",
+        "fashion-mnist",
+        "cifar10",
+        "cifar100",
+        "heart",
+        "folder",
+        "npz",
+        "table",
+        "text",
     ] = Field(
-        description="Data set. `digits` is built in; `folder`, `npz` and `text` are your own, in "
+        description="Data set. `digits` is built in; `heart` is UCI heart disease at four "
+        "hospitals, which are the clients; `folder`, `npz`, `table` and `text` are your own, in "
         "each node's data folder."
     )
     partition: Literal["iid", "dirichlet", "classes-per-client", "fedgen-official"] = Field(
@@ -70,9 +84,14 @@ class DataSettings(Table):
         "is left out with probability 0.1; `span-deletion`, one span of up to 0.3 of the text is; "
         "`neighbour-swap`, pairs of neighbours change places with probability 0.1."
     )
-    kind: Literal["image", "table", "tokens"] = Field(
-        description="What one example of `npz` data is: an image, a row of numbers (a table), or a "
-        "text as ids (tokens). Other sources have a kind of their own."
+    client_column: str = Field(
+        description="In a simulation with `npz` or `table` data, the array or column that names "
+        "the site of each example: one client for each of its values, in the place of "
+        "`partition`. Empty: none does."
+    )
+    kind: Literal["image", "table", "signal", "tokens"] = Field(
+        description="What one example of `npz` data is: an image, a row of numbers (a table), a "
+        "time series (a signal), or a text as ids (tokens). Other sources have a kind of their own."
     )
     image_shape: Annotated[str, Field(pattern=_IMAGE_SHAPE)] = Field(
         description="Channels x height x width of `folder` and `npz` images, as `1x28x28`. Empty: "
@@ -81,11 +100,28 @@ class DataSettings(Table):
     features: Annotated[Whole, Field(ge=0, le=65536)] = Field(
         description="Columns of an `npz` table. 0: the data are something else."
     )
+    signal_shape: Annotated[str, Field(pattern=_SIGNAL_SHAPE)] = Field(
+        description="Channels x length of `npz` signals, as `3x128`. Empty: the data are something "
+        "else."
+    )
+    target: str = Field(
+        description="Column of a `table` that is to be predicted: class labels, or numbers, as "
+        "the task says."
+    )
+    numeric: str = Field(
+        description="Columns of numbers of a `table` to learn from, as `age,pressure`. What is "
+        "named in none of these settings is not read."
+    )
+    categorical: str = Field(
+        description="Columns of categories of a `table` to learn from: each with its values, or "
+        "with a number of buckets into which they are hashed, as `sex=F|M,postcode=#64`."
+    )
     standardise: bool = Field(
-        description="Whether the numbers of a table are standardised by mean and standard "
-        "deviation over all sites. For that each site tells the server the number, sum and sum of "
-        "squares of each column of its training examples (docs/security.md). They are fixed when "
-        "the experiment begins. false: the model sees numbers as they are."
+        description="Whether the numbers of a table, and a signal per channel, are standardised "
+        "by mean and standard deviation over all sites. For that each site tells the server the "
+        "number, sum and sum of squares of each column of its training examples "
+        "(docs/security.md). They are fixed when the experiment begins. false: the model sees "
+        "numbers as they are."
     )
     missing: Literal["indicate", "refuse"] = Field(
         description="Missing values in a table (NaN, empty): `indicate`, the mean over all sites "
@@ -114,17 +150,17 @@ class DataSettings(Table):
         description="Of that file, compared by every site."
     )
     num_classes: Annotated[Whole, Field(ge=0, le=65536)] = Field(
-        description="Classes of `folder`, `npz` and `text` data. 0: what the built-in source has, "
-        "or the task learns numbers."
+        description="Classes of `folder`, `npz`, `table` and `text` data. 0: what the built-in "
+        "source has, or the task learns numbers."
     )
     class_names: str = Field(
         description="Names of the class folders of `folder` data in the order of their class ids, "
         "as `cat,dog`. Sites with other folders are left out; a missing one is a class without "
         "images. Empty: each site's own folders, sorted, which then have to be the same "
-        "everywhere. Of `text` data: the labels as they stand in the files, in that order; empty: "
-        "they are whole numbers."
+        "everywhere. Of `table` and `text` data: the labels as they stand in the files, in that "
+        "order; empty: they are whole numbers."
     )
-    download: bool = Field(description="Whether torchvision may download a missing data set.")
+    download: bool = Field(description="Whether a missing data set may be downloaded.")
 
     @property
     def is_site_data(self) -> bool:
@@ -135,6 +171,21 @@ class DataSettings(Table):
     def classes(self) -> tuple[str, ...]:
         """The names in ``class_names``, in their order; empty where none are given."""
         return tuple(self.class_names.split(",")) if self.class_names else ()
+
+    @property
+    def numeric_columns(self) -> tuple[str, ...]:
+        """The names in ``numeric``."""
+        return names_of(self.numeric)
+
+    @property
+    def categorical_columns(self) -> tuple[Categorical, ...]:
+        """The columns in ``categorical``."""
+        return categorical_of(self.categorical)
+
+    @property
+    def names_sites(self) -> bool:
+        """Whether the data themselves say which site an example comes from."""
+        return self.source == "heart" or bool(self.client_column)
 
     # Validators of fields, not of the table: those would not run while a field is wrong, and all
     # problems are to be said at once. A field that is wrong itself is not in info.data.
@@ -153,9 +204,10 @@ class DataSettings(Table):
     def _one_name_for_each_class(cls, value: str, info: ValidationInfo) -> str:
         names = value.split(",") if value else []
         source = info.data.get("source")
-        if names and source not in ("folder", "text", None):
+        if names and source not in ("folder", "table", "text", None):
             raise ValueError(
-                "only sources 'folder' and 'text' have class names: leave data.class-names empty"
+                "only sources 'folder', 'table' and 'text' have class names: leave "
+                "data.class-names empty"
             )
         wanted = info.data.get("num_classes")
         if names and wanted is not None and len(names) != wanted:
@@ -171,15 +223,16 @@ class DataSettings(Table):
             )
         return value
 
-    @field_validator("image_shape", "features")
+    @field_validator("image_shape", "features", "signal_shape")
     @classmethod
     def _form_of_own_data(cls, value: str | int, info: ValidationInfo) -> str | int:
         source, kind = info.data.get("source"), info.data.get("kind")
-        wanted = {"image_shape": "image", "features": "table"}[str(info.field_name)]
+        wanted = _KIND_OF[str(info.field_name)]
         if source in ("folder", "npz") and kind == wanted and not value:
             raise ValueError(
-                f"source {source!r} needs data.image-shape (as '1x28x28'), or of a table "
-                "data.features: the server builds the model without seeing data"
+                f"source {source!r} needs data.image-shape (as '1x28x28'), of a table "
+                "data.features, or of signals data.signal-shape (as '3x128'): the server builds "
+                "the model without seeing data"
             )
         if source not in (None, "folder", "npz") and value:
             raise ValueError(f"source {source!r} has its own shape: leave it {type(value)()!r}")
@@ -192,20 +245,60 @@ class DataSettings(Table):
     def _kind_of_the_source(cls, value: str, info: ValidationInfo) -> str:
         source = info.data.get("source")
         if value != "image" and source not in ("npz", None):
-            what = (
-                "has texts: leave data.kind" if source == "text" else "has images: set data.kind to"
+            raise ValueError("only source 'npz' has a choice of kinds: leave it 'image'")
+        return value
+
+    @field_validator("target", "numeric", "categorical")
+    @classmethod
+    def _columns_of_a_table(cls, value: str, info: ValidationInfo) -> str:
+        source = info.data.get("source")
+        if source == "table":
+            {"numeric": names_of, "categorical": categorical_of}.get(str(info.field_name), str)(
+                value
             )
-            raise ValueError(f"source {source!r} {what} 'image'")
+            if info.field_name == "target" and not value:
+                raise ValueError("source 'table' needs the name of the column to predict")
+        elif source is not None and value:
+            raise ValueError(f"source {source!r} has no columns to choose: leave it empty")
+        return value
+
+    @field_validator("categorical")
+    @classmethod
+    def _each_column_once(cls, value: str, info: ValidationInfo) -> str:
+        if info.data.get("source") != "table" or not {"target", "numeric"} <= info.data.keys():
+            return value
+        used = [*names_of(info.data["numeric"]), *(each.name for each in categorical_of(value))]
+        if not used:
+            raise ValueError("source 'table' needs columns: data.numeric or data.categorical")
+        named = [*used, info.data["target"], info.data.get("client_column")]
+        twice = sorted({name for name in named if name and named.count(name) > 1})
+        if twice:
+            raise ValueError(
+                f"{', '.join(twice)}: a column is either the target, numeric, categorical or the "
+                "client-column"
+            )
+        return value
+
+    @field_validator("client_column")
+    @classmethod
+    def _data_that_may_name_sites(cls, value: str, info: ValidationInfo) -> str:
+        source = info.data.get("source")
+        if value and source not in ("npz", "table", None):
+            raise ValueError(
+                f"source {source!r} has no such column: leave it empty (it is for 'npz', 'table')"
+            )
+        if value in ("x", "y") and source == "npz":
+            raise ValueError("'x' and 'y' are examples and targets: name a third array")
         return value
 
     # What the task learns from comes as the context of validation: parse_settings.
     @field_validator("source")
     @classmethod
     def _has_what_the_task_predicts(cls, value: str, info: ValidationInfo) -> str:
-        if value not in ("npz", "text") and not _learns_class_labels(info):
+        if value not in ("npz", "table", "text") and not _learns_class_labels(info):
             raise ValueError(
-                "its targets are class labels, and the task learns numbers: use data.source='npz' "
-                "or 'text'"
+                "its targets are class labels, and the task learns numbers: use data.source='npz', "
+                "'table' or 'text'"
             )
         return value
 

@@ -15,6 +15,7 @@ class ModelSettings(Table):
     """``[model]``: the network that is trained."""
 
     name: Literal[
+        "cnn1d",
         "fedgen-cnn",
         "hf-encoder",
         "lstm",
@@ -22,6 +23,7 @@ class ModelSettings(Table):
         "moon-cnn",
         "resnet18",
         "resnet50",
+        "tab-transformer",
         "text-bag",
         "text-transformer",
     ] = Field(
@@ -41,8 +43,8 @@ class ModelSettings(Table):
         "0: all is trained."
     )
     norm: Literal["batch", "group"] = Field(
-        description="Normalisation of the ResNets and `fedgen-cnn`: batch, or group (8 channels a "
-        "group, or all where there are fewer)."
+        description="Normalisation of the ResNets, `fedgen-cnn` and `cnn1d`: batch, or group (8 "
+        "channels a group, or all where there are fewer)."
     )
     projection_dim: Annotated[Whole, Field(ge=0, le=65536)] = Field(
         description="Size of MOON's projection head at the end of the encoder (the papers use "

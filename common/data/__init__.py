@@ -5,7 +5,12 @@ while a data set is decoded or partitioned for the first time.
 """
 
 from common.data.batches import Batch, TrainBatches
-from common.data.client import ClientData, load_client_data, load_server_test_set
+from common.data.client import (
+    ClientData,
+    load_client_data,
+    load_server_test_set,
+    named_by_its_share,
+)
 from common.data.errors import DataError
 from common.data.examples import ExampleSet
 from common.data.partition import partition_indices
@@ -24,5 +29,6 @@ __all__ = [
     "data_spec",
     "load_client_data",
     "load_server_test_set",
+    "named_by_its_share",
     "partition_indices",
 ]

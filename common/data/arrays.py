@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from common.data.errors import DataError
+from common.data.sites import Sites
 from common.data.spec import DataSpec
 
 
@@ -21,10 +22,13 @@ class Arrays:
         ``[n, *stored_shape]``, as the kind of data stores it: bytes or float32.
     y : ndarray
         ``[n]``: labels (int64, from 0) or numbers (float32).
+    sites : Sites or None
+        Where each comes from, if the data say so (``DataSettings.names_sites``).
     """
 
     x: NDArray[Any]
     y: NDArray[Any]
+    sites: Sites | None = None
 
 
 def checked(arrays: Arrays, spec: DataSpec, origin: str) -> Arrays:

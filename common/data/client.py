@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -18,6 +18,7 @@ from common.data.examples import ExampleSet, open_examples
 from common.data.memory import check_limit
 from common.data.partition_cache import load_partitions
 from common.data.prepared import PreparedSplit, load_split
+from common.data.sites import Sites
 from common.data.spec import data_spec
 from common.data.splits import (
     Rows,
@@ -77,7 +78,7 @@ def load_client_data(
     They are standardised by ``statistics``, which only the server knows: a query has none.
 
     A node with a partition id holds a share of the data set, whether that is built in or the
-    user's own; one without holds all that is in its folder (``folder`` and ``npz`` only).
+    user's own; one without holds all that is in its folder (the user's own data, and ``heart``).
     ``data.validation-fraction`` of them is kept from training whatever ``data.client-test`` says;
     the preset of FedGen's code sets it to 0.
 
@@ -112,6 +113,23 @@ def load_client_data(
         torch.from_numpy(counts.astype(np.int64)),
         lambda: spec.moments(train.arrays.x[kept]),
     )
+
+
+def named_by_its_share(node: Node, settings: Settings) -> Node:
+    """Return ``node`` under the name of its site, if its share has one and nobody named it.
+
+    Raises
+    ------
+    DataError
+        Missing or unusable data.
+    """
+    if node.is_named or not node.has_partition or not settings.data.names_sites:
+        return node
+    train = load_split(settings.data, node.folders, "train")
+    names = train.arrays.sites.names if train and train.arrays.sites else ()
+    number = node.partition_id or 0
+    # Another number of clients than of sites is refused where shares are made.
+    return replace(node, name=names[number]) if number < len(names) else node
 
 
 def load_server_test_set(
@@ -169,7 +187,8 @@ def _shares(train: PreparedSplit, settings: Settings, node: Node) -> tuple[list[
     data = settings.data
     labels = data_spec(data).targets.groups_of(train.arrays.y)
     number, total = node.partition_id, node.num_partitions
-    if data.is_site_data and not node.has_partition:
+    sites = train.arrays.sites
+    if not node.has_partition and (data.is_site_data or sites):
         generator = numpy_generator(settings.seed, "fraction", node.name)
         return [stratified_fraction(labels, data.fraction, generator)], 0
     if number is None or total is None or number >= total:
@@ -178,14 +197,30 @@ def _shares(train: PreparedSplit, settings: Settings, node: Node) -> tuple[list[
             f"partition-id={number} and num-partitions={total}: a simulation sets both, a "
             "SuperNode takes them from --node-config 'partition-id=0 num-partitions=10' "
             "(partition-id from 0, below num-partitions). For a site's own data use "
-            "data.source='folder', 'npz' or 'text', and neither of the two"
+            "data.source='folder', 'npz', 'table' or 'text', and neither of the two"
         )
+    if sites:
+        _check_one_for_each(sites, total, data)
+        return sites.shares(labels, data.fraction, settings.seed), number
     if isinstance(data_spec(data).targets, Numbers) and data.partition != "iid":
         raise DataError(
             f"data.partition={data.partition!r} shares examples by their class labels, and these "
             "have none: set data.partition='iid'"
         )
     return load_partitions(train, data, total, settings.seed, node.folders), number
+
+
+def _check_one_for_each(sites: Sites, total: int, data: DataSettings) -> None:
+    if total == len(sites.names):
+        return
+    count, listed = len(sites.names), ", ".join(sites.names[:10])
+    more = ", ..." if count > 10 else ""
+    who = f"data.client-column={data.client_column!r}" if data.client_column else repr(data.source)
+    raise DataError(
+        f"{who} names {count} sites, each a client ({listed}{more}), but there are {total} "
+        f"clients: simulate --clients {count}, or start as many SuperNodes with "
+        f"num-partitions={count}"
+    )
 
 
 def _test_examples(
@@ -209,6 +244,12 @@ def _test_examples(
 
 
 def _no_examples(data: DataSettings, node: Node) -> str:
+    if data.names_sites and node.has_partition:
+        return (
+            f"client {node.name!r} has no examples: none in {node.folders.data} is of its site "
+            f"(partition {node.partition_id} of {node.num_partitions}). Add its file, or start "
+            "this client without partition-id on what lies there"
+        )
     if not node.has_partition:
         return (
             f"client {node.name!r} has no examples: source {data.source!r} in {node.folders.data} "

@@ -1,10 +1,11 @@
 """Decoded splits on disk: a new process maps them instead of decoding.
 
 ``<state>/prepared/<source>-<split>-<fingerprint>/`` holds ``x.npy``, ``y.npy``, ``keys.npy``
-(:func:`common.data.splits.content_keys`) and, written last, ``arrays.json`` with what the others
-must look like. The fingerprint covers the identity (path, size, time of change) of the source's
-files, so changed data are decoded anew. What is damaged is made anew too: a CRC-32 of each file
-is checked when a process opens it for the first time, 15 ms for 100 MB.
+(:func:`common.data.splits.content_keys`), ``sites.npy`` where the data name sites, and, written
+last, ``arrays.json`` with what the others must look like. The fingerprint covers the identity
+(path, size, time of change) of the source's files, so changed data are decoded anew. What is
+damaged is made anew too: a CRC-32 of each file is checked when a process opens it for the first
+time, 15 ms for 100 MB.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from common.config import DataSettings
 from common.data.arrays import Arrays, checked
 from common.data.errors import DataError
+from common.data.sites import Sites
 from common.data.sources import SOURCES, Split
 from common.data.sources.base import Identity
 from common.data.spec import data_spec
@@ -33,7 +35,6 @@ from common.node import Folders
 FORMAT = 2
 """Raised when a change of the code changes what is cached."""
 
-_NAMES = ("x", "y", "keys")
 _BLOCK = 2**20
 
 _CHECKED: set[tuple[Path, int, int, int]] = set()
@@ -81,8 +82,8 @@ def load_split(settings: DataSettings, folders: Folders, split: Split) -> Prepar
     def make() -> None:
         _write(folder, _decode(settings, folders, split))
 
-    x, y, keys = read_or_make(folder, lambda: _read(folder), make)
-    return PreparedSplit(Arrays(x, y), keys, fingerprint)
+    arrays, keys = read_or_make(folder, lambda: _read(folder), make)
+    return PreparedSplit(arrays, keys, fingerprint)
 
 
 def decode_split(settings: DataSettings, folders: Folders, split: Split) -> Arrays | None:
@@ -122,9 +123,12 @@ def digest(facts: object) -> str:
 def _write(folder: Path, arrays: Arrays) -> None:
     # Without its JSON the folder counts as missing, however far the writing came.
     (folder / "arrays.json").unlink(missing_ok=True)
-    expected = {}
-    stored = (arrays.x, arrays.y, content_keys(arrays.x))
-    for name, array in zip(_NAMES, stored, strict=True):
+    expected: dict[str, Any] = {}
+    stored = {"x": arrays.x, "y": arrays.y, "keys": content_keys(arrays.x)}
+    if arrays.sites:
+        stored["sites"] = arrays.sites.of
+        expected["site-names"] = list(arrays.sites.names)
+    for name, array in stored.items():
         path = folder / f"{name}.npy"
         write_whole(path, partial(np.save, arr=array, allow_pickle=False))
         expected[name] = {
@@ -136,10 +140,16 @@ def _write(folder: Path, arrays: Arrays) -> None:
     write_whole(folder / "arrays.json", lambda file: file.write(json.dumps(expected).encode()))
 
 
-def _read(folder: Path) -> tuple[NDArray[Any], ...]:
+def _read(folder: Path) -> tuple[Arrays, NDArray[np.uint64]]:
+    def mapped(name: str) -> NDArray[Any]:
+        return _map(folder / f"{name}.npy", expected[name])
+
     try:
         expected = json.loads((folder / "arrays.json").read_text())
-        return tuple(_map(folder / f"{name}.npy", expected[name]) for name in _NAMES)
+        sites = None
+        if "sites" in expected:
+            sites = Sites(tuple(expected["site-names"]), mapped("sites"))
+        return Arrays(mapped("x"), mapped("y"), sites), mapped("keys")
     except FileNotFoundError as error:
         if (folder / "arrays.json").exists():
             raise UnusableCacheError(f"{error.filename} is missing") from error

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from common.config import DataSettings
 from common.data.errors import DataError
-from common.data.kinds import KINDS, Image, Kind, Standardised, Table, Tokens
+from common.data.kinds import KINDS, Image, Kind, Signal, Standardised, Table, Tokens
 from common.data.statistics import Moments, Statistics
 from common.data.targets import ClassLabels, Numbers, Targets
 
@@ -109,6 +109,10 @@ _BUILT_IN = {
 }
 
 
+HEART = Table(6, (2, 4, 2, 3, 2, 3, 3))
+"""The columns of UCI heart disease: :mod:`common.data.sources.heart`."""
+
+
 def data_spec(settings: DataSettings) -> DataSpec:
     """Return the spec of ``data.source``; no data are read.
 
@@ -116,21 +120,32 @@ def data_spec(settings: DataSettings) -> DataSpec:
     mean and standard deviation 0.5. What all sites together have is not known yet:
     :meth:`DataSpec.fitted`.
     """
+    if settings.source == "heart":
+        return DataSpec("heart", _table(settings, HEART.numeric, HEART.categories), ClassLabels(2))
     if not settings.is_site_data:
         return _BUILT_IN[settings.source]
-    targets = _targets(settings.num_classes)
+    return DataSpec(settings.source, _own_kind(settings), _targets(settings.num_classes))
+
+
+def _own_kind(settings: DataSettings) -> Kind:
+    if settings.source == "table":
+        categories = tuple(column.count for column in settings.categorical_columns)
+        return _table(settings, len(settings.numeric_columns), categories)
     if settings.source == "text" or settings.kind == Tokens.name:
-        return DataSpec(settings.source, _tokens(settings), targets)
+        return _tokens(settings)
     if settings.kind == Table.name:
-        table = Table(
-            settings.features,
-            indicators=settings.missing == "indicate",
-            standardise=settings.standardise,
-        )
-        return DataSpec(settings.source, table, targets)
+        return _table(settings, settings.features)
+    if settings.kind == Signal.name:
+        number, length = (int(size) for size in settings.signal_shape.split("x"))
+        return Signal((number, length), standardise=settings.standardise)
     channels, height, width = (int(size) for size in settings.image_shape.split("x"))
     half = (0.5,) * channels
-    return DataSpec(settings.source, Image((channels, height, width), half, half), targets)
+    return Image((channels, height, width), half, half)
+
+
+def _table(settings: DataSettings, numeric: int, categories: tuple[int, ...] = ()) -> Table:
+    indicators = settings.missing == "indicate"
+    return Table(numeric, categories, indicators, settings.standardise)
 
 
 def _tokens(settings: DataSettings) -> Tokens:

@@ -76,10 +76,15 @@ def _cut(encoder: nn.Sequential, settings: ModelSettings) -> tuple[nn.Sequential
     return nn.Sequential(*layers[:start]), nn.Sequential(*layers[start:])
 
 
-def normalisation(kind: Literal["batch", "group"], channels: int) -> nn.Module:
-    """Return BatchNorm, or GroupNorm with 8 channels a group (one group if that doesn't fit)."""
+def normalisation(
+    kind: Literal["batch", "group"], channels: int, dimensions: Literal[1, 2] = 2
+) -> nn.Module:
+    """Return BatchNorm, or GroupNorm with 8 channels a group (one group if that doesn't fit).
+
+    ``dimensions`` are those of a map, beside its channels: 1 for time, 2 for images.
+    """
     if kind == "batch":
-        return nn.BatchNorm2d(channels)
+        return nn.BatchNorm2d(channels) if dimensions == 2 else nn.BatchNorm1d(channels)
     groups = 1 if channels % GROUP_CHANNELS else channels // GROUP_CHANNELS
     return nn.GroupNorm(groups, channels)
 

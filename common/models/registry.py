@@ -17,11 +17,13 @@ from torch import nn
 from common.config import ModelSettings, SettingsError
 from common.models.bag import text_bag
 from common.models.cnn import fedgen_cnn, moon_cnn
+from common.models.cnn1d import cnn1d
 from common.models.hf_encoder import check_machine, hf_encoder
 from common.models.lstm import lstm
 from common.models.mlp import mlp
 from common.models.resnet import resnet18, resnet50
 from common.models.split import SplitModel
+from common.models.tab_transformer import tab_transformer
 from common.models.text_transformer import text_transformer
 from common.seeding import seeded_globally
 
@@ -48,9 +50,11 @@ class Entry(NamedTuple):
 
 
 MODELS: dict[str, Entry] = {
-    "mlp": Entry(mlp, kinds=("image", "table")),
+    "mlp": Entry(mlp, kinds=("image", "table", "signal")),
     "fedgen-cnn": Entry(fedgen_cnn),
     "moon-cnn": Entry(moon_cnn),
+    "cnn1d": Entry(cnn1d, kinds=("signal",)),
+    "tab-transformer": Entry(tab_transformer, kinds=("table",)),
     "resnet18": Entry(resnet18),
     "resnet50": Entry(resnet50),
     "text-bag": Entry(text_bag, kinds=("tokens",)),

@@ -32,6 +32,7 @@ PARTITION_SETTINGS = frozenset(
         "data.alpha",
         "data.classes-per-client",
         "data.min-partition-size",
+        "data.client-column",
     }
 )
 """What is said of how clients share a data set; other settings matter to every client."""
@@ -76,7 +77,7 @@ def gather(grid: Grid, settings: Settings, clock: Clock) -> Roster:
     answers = query(grid, node_ids, settings, patience, clock, reminders)
     answers = _wait_for_the_gone(answers, grid, settings, clock, reminders)
     _check(answers, settings)
-    _check_partition_settings(answers.clients, grid.run.override_config)
+    _check_partition_settings(answers.clients, grid.run.override_config, settings)
     _warn_of_class_0(answers.clients)
     left_out = {*answers.errors, *answers.misnamed} | (answers.silent.keys() - answers.gone)
     return Roster(answers.clients, left_out, answers.unreadable, reminders)
@@ -199,8 +200,17 @@ def _unusable(answers: Answers) -> dict[str, str]:
     }
 
 
-def _check_partition_settings(clients: list[Client], chosen: Mapping[str, object]) -> None:
+def _check_partition_settings(
+    clients: list[Client], chosen: Mapping[str, object], settings: Settings
+) -> None:
     """Refuse settings of a partition that no client has: they would be passed over in silence."""
+    drawn = sorted((PARTITION_SETTINGS & chosen.keys()) - {"data.client-column"})
+    if drawn and settings.data.names_sites:
+        source = settings.data.client_column or settings.data.source
+        raise SettingsError(
+            f"{', '.join(drawn)} can't apply: {source!r} says which site each example comes from, "
+            "and each site is a client. Leave these settings out"
+        )
     ignored = sorted(PARTITION_SETTINGS & chosen.keys())
     if ignored and not any(client.partition for client in clients):
         raise SettingsError(

@@ -17,31 +17,26 @@ from client_app.training import train
 from common import records
 from common.config import ALGORITHMS, SERVER_ONLY, Settings
 from common.data import ClientData, DataSpec, ExampleSet, TrainBatches
-from common.data.kinds import Image, Kind, Tokens
 from common.data.targets import ClassLabels
 from common.generator import build_generator, generator_to_bytes
 from common.models import MODELS, SplitModel, build_model
 from common.node import Folders, Node
 from common.tasks import build_task
+from tests.common.data.kinds.one_of_each import EXAMPLES
 from tests.common.models.tiny_encoder import write_encoder
 from tests.settings import make_settings
 
-KINDS: tuple[Kind, ...] = (Image((3, 16, 16), (0.5,) * 3, (0.5,) * 3), Tokens(7, 50))
+SPECS = {kind: DataSpec("made up", each, ClassLabels(4)) for kind, each in EXAMPLES.items()}
 SUMS = [*ALGORITHMS, "moon+fedgen", "fedprox+moon+fedgen"]
 SLOW = ("hf-encoder", "resnet50")
 """``transformers`` takes seconds to import."""
 
 PAIRS = [
-    pytest.param(name, algorithm, marks=[pytest.mark.slow] if name in SLOW else [])
+    pytest.param(name, kind, algorithm, marks=[pytest.mark.slow] if name in SLOW else [])
     for name in sorted(MODELS)
+    for kind in MODELS[name].kinds
     for algorithm in SUMS
 ]
-
-
-def spec_for(name: str) -> DataSpec:
-    """Return data of the first kind that a model takes."""
-    kind = next(kind for kind in KINDS if kind.name in MODELS[name].kinds)
-    return DataSpec("made up", kind, ClassLabels(4))
 
 
 def second_round(
@@ -69,24 +64,23 @@ def second_round(
     )
 
 
-@pytest.mark.parametrize(("name", "algorithm"), PAIRS)
+@pytest.mark.parametrize(("name", "kind", "algorithm"), PAIRS)
 def test_a_step_changes_encoder_and_predictor(
-    name: str, algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, kind: str, algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = {}
     if name == "hf-encoder":
         monkeypatch.setenv("MOONFLOWER_MODELS_DIR", str(tmp_path))
         others = {"model.folder": "tiny", "model.folder-sha256": write_encoder(tmp_path)}
-    take_a_step(tmp_path, name, algorithm, **others)
+    take_a_step(tmp_path, name, kind, algorithm, **others)
 
 
-def take_a_step(tmp_path: Path, name: str, algorithm: str, **others: object) -> None:
+def take_a_step(tmp_path: Path, name: str, kind: str, algorithm: str, **others: object) -> None:
     overrides = {"model.name": name, "algorithm": algorithm, "fedgen.beta": 1.0, **others}
     settings = make_settings(**overrides, **{"train.momentum": 0.0})  # as scaffold asks for
-    spec = spec_for(name)
-    model = build_model(settings.model, spec, seed=0)
+    model = build_model(settings.model, SPECS[kind], seed=0)
     before = {key: value.clone() for key, value in model.named_parameters()}
-    instruction = second_round(settings, model, spec, tmp_path)
+    instruction = second_round(settings, model, SPECS[kind], tmp_path)
     terms = build_terms(settings)
     for term in terms:
         term.begin(model, instruction)
@@ -113,7 +107,8 @@ def take_a_step(tmp_path: Path, name: str, algorithm: str, **others: object) -> 
 
 
 def test_a_deeper_predictor_takes_a_step_too(tmp_path: Path) -> None:
-    take_a_step(tmp_path, "fedgen-cnn", "moon+fedgen+feddecorr", **{"model.predictor-layers": 2})
+    deeper = {"model.predictor-layers": 2}
+    take_a_step(tmp_path, "fedgen-cnn", "image", "moon+fedgen+feddecorr", **deeper)
 
 
 def test_every_algorithm_has_a_term_but_fedavg_and_the_servers_own() -> None:

@@ -191,7 +191,7 @@ def test_in_a_simulation_a_table_is_dealt_out_evenly_and_not_by_labels_it_lacks(
         ({"task.name": "classification"}, "at least 2"),
         (
             {"data.source": "folder", "task.name": "classification", "data.num-classes": 2},
-            "source 'folder' has images",
+            "only source 'npz' has a choice of kinds",
         ),
         ({"task.name": "ranking"}, "task.name: Input should be 'classification' or 'regression'"),
     ],

@@ -114,19 +114,21 @@ def test_an_experiment_without_a_name_is_named_after_algorithm_and_data() -> Non
 def test_an_unknown_preset_is_refused_and_the_known_ones_are_named() -> None:
     with pytest.raises(
         SettingsError,
-        match=r"'moon'.*fedgen-head-only, fedgen-official, fedgen-paper, moon-cifar10",
+        match=r"'moon'.*fedgen-head-only, fedgen-official, fedgen-paper, .*moon-cifar10",
     ):
         read_preset("moon")
 
 
 def test_the_presets_of_both_papers_exist() -> None:
-    assert PRESET_NAMES == ["fedgen-head-only", "fedgen-official", "fedgen-paper", "moon-cifar10"]
+    papers = {"fedgen-head-only", "fedgen-official", "fedgen-paper", "moon-cifar10"}
+    assert papers <= set(PRESET_NAMES)
 
 
 @pytest.mark.parametrize("name", PRESET_NAMES)
 def test_every_preset_gives_valid_settings_and_waits_for_all_its_clients(name: str) -> None:
     plan = make_plan(name, [], {}, None)
-    assert plan.clients == {"moon-cifar10": 10}.get(name, 20)
+    clients = {"moon": 10, "fedgen": 20, "heart": 4}
+    assert plan.clients == clients[name.split("-", maxsplit=1)[0]]
     assert plan.settings.server.min_clients == plan.clients
 
 

@@ -13,14 +13,16 @@ from typing import Any
 
 from common.data.kinds.base import Augment, Kind, Standardised
 from common.data.kinds.image import Image
+from common.data.kinds.signal import Signal
 from common.data.kinds.table import Table
 from common.data.kinds.tokens import Tokens
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], Kind]] = {
     Image.name: Image.of,
+    Signal.name: Signal.of,
     Table.name: Table.of,
     Tokens.name: Tokens.of,
 }
 """How each is read from its facts."""
 
-__all__ = ["KINDS", "Augment", "Image", "Kind", "Standardised", "Table", "Tokens"]
+__all__ = ["KINDS", "Augment", "Image", "Kind", "Signal", "Standardised", "Table", "Tokens"]

@@ -3,7 +3,7 @@
 It also needs its constants in ``common/data/spec.py`` and its name in ``DataSettings.source``.
 """
 
-from common.data.sources import digits, folder, npz, text_files, vision
+from common.data.sources import digits, folder, heart, npz, table_files, text_files, vision
 from common.data.sources.base import Source, Split
 
 SOURCES: dict[str, Source] = {
@@ -12,8 +12,10 @@ SOURCES: dict[str, Source] = {
     "fashion-mnist": Source(vision.identity, vision.decode),
     "cifar10": Source(vision.identity, vision.decode),
     "cifar100": Source(vision.identity, vision.decode),
+    "heart": Source(heart.identity, heart.decode),
     "folder": Source(folder.identity, folder.decode),
     "npz": Source(npz.identity, npz.decode),
+    "table": Source(table_files.identity, table_files.decode),
     "text": Source(text_files.identity, text_files.decode),
 }
 

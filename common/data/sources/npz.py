@@ -1,12 +1,14 @@
 """A site's own examples as NumPy archives with arrays ``x`` and ``y``.
 
 ``train.npz`` (or else ``data.npz``) holds the training examples, ``test.npz`` an optional test set.
-For a table (``data.kind``), ``x`` is numbers, ``[n, features]``; for tokens whole numbers,
-``[n, length]``, ids from 1 and then zeros; for images:
+For a table (``data.kind``), ``x`` is numbers, ``[n, features]``; for signals numbers,
+``[n, channels, length]``; for tokens whole numbers, ``[n, length]``, ids from 1 and then zeros; for
+images:
 ``x`` is uint8 (0 to 255) or float in [0, 1], of shape ``[n, channels, height, width]``,
 ``[n, height, width, channels]`` or, with one channel, ``[n, height, width]``; the sizes must be
 those of ``data.image-shape``. ``y`` is ``[n]`` or ``[n, 1]``: whole numbers from 0, or, where the
-task learns numbers, any.
+task learns numbers, any. An array that ``data.client-column`` names, ``[n]``, says which site each
+example comes from.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from common.config import DataSettings
 from common.data.arrays import Arrays
 from common.data.errors import DataError
 from common.data.kinds import Image, Tokens
+from common.data.sites import Sites
 from common.data.sources.base import Identity, Split, identity_of
 from common.data.spec import DataSpec, data_spec
 from common.data.targets import Numbers
@@ -39,7 +42,10 @@ def identity(settings: DataSettings, folder: Path, split: Split) -> Identity | N
     """
     path = _find(folder, split)
     if path is not None:
-        return identity_of([path])
+        found = identity_of([path])
+        if settings.client_column:
+            found.append(["client-column", settings.client_column])
+        return found
     if split == "test":
         return None
     raise DataError(
@@ -59,11 +65,13 @@ def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
     path = _find(folder, split)
     if path is None:
         raise DataError(f"{folder / _NAMES[split][0]} has disappeared; put it back and try again")
-    x, y = _read(path, "x", "y")
+    column = settings.client_column
+    x, y, *named = _read(path, "x", "y", *([column] if column else []))
     spec = data_spec(settings)
     return Arrays(
         _examples(x, spec, path),
         _numbers(y, path) if isinstance(spec.targets, Numbers) else _labels(y, path),
+        _sites(named[0], len(x), column, path) if named else None,
     )
 
 
@@ -103,7 +111,9 @@ def _arrays(archive: Any, names: Sequence[str], path: Path) -> list[NDArray[Any]
             f"{path} holds a single array: write it with np.savez(path, x=examples, y=labels)"
         )
     if not set(names) <= set(archive.files):
-        needed = "arrays 'x' and 'y' are" if len(names) > 1 else "an array 'x' is"
+        needed = (
+            f"arrays {' and '.join(map(repr, names))} are" if len(names) > 1 else "an array 'x' is"
+        )
         raise DataError(f"{path}: {needed} needed, found {sorted(archive.files)}")
     # A member that is no array comes as bytes; as an array its type is refused.
     return [np.asarray(archive[name]) for name in names]
@@ -115,6 +125,15 @@ def _examples(x: NDArray[Any], spec: DataSpec, path: Path) -> NDArray[Any]:
     if isinstance(spec.kind, Tokens):
         return _ids(x, spec.kind, path)
     return _rows(x, spec.kind.stored_shape, path)
+
+
+def _sites(values: NDArray[Any], count: int, column: str, path: Path) -> Sites:
+    if values.dtype.kind not in "iuU" or values.shape != (count,):
+        raise DataError(
+            f"{path}: {column!r} (data.client-column) must be whole numbers or text of shape "
+            f"[{count}], one for each example; found {values.dtype} {list(values.shape)}"
+        )
+    return Sites.named_by([str(value) for value in values.tolist()], column, str(path))
 
 
 def _images(images: NDArray[Any], shape: tuple[int, int, int], path: Path) -> NDArray[Any]:
@@ -150,9 +169,11 @@ def _ids(ids: NDArray[Any], kind: Tokens, path: Path) -> NDArray[np.int32]:
 
 def _rows(rows: NDArray[Any], shape: tuple[int, ...], path: Path) -> NDArray[np.float32]:
     if rows.dtype.kind not in "fiu" or rows.shape[1:] != shape:
+        form = "data.features is" if len(shape) == 1 else "data.signal-shape is"
+        size, wanted = "x".join(map(str, shape)), ", ".join(map(str, shape))
         raise DataError(
-            f"{path}: 'x' is {rows.dtype} {list(rows.shape)}, but data.features is {shape[0]}: "
-            f"numbers of shape [n, {shape[0]}] are needed"
+            f"{path}: 'x' is {rows.dtype} {list(rows.shape)}, but {form} {size}: numbers of shape "
+            f"[n, {wanted}] are needed"
         )
     return rows.astype(np.float32)
 

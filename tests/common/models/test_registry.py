@@ -17,6 +17,7 @@ from common.data.kinds import Image, Table
 from common.data.targets import ClassLabels, Numbers
 from common.models import MODELS, SplitModel, build_model, count_parameters
 from common.models.layers import normalisation
+from tests.common.data.kinds.one_of_each import EXAMPLES
 from tests.settings import ROOT, make_settings
 
 SHAPES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "cifar": (3, 32, 32)}
@@ -28,6 +29,12 @@ SMALLEST = {
     "resnet50": (3, 9, 9),
 }
 """The smallest square images that each model takes."""
+PAIRS = [
+    (name, kind)
+    for name in sorted(MODELS)
+    for kind in MODELS[name].kinds
+    if kind != "tokens"  # test_text_models.py
+]
 
 
 def model_settings(name: str, **changes: Any) -> ModelSettings:
@@ -133,11 +140,15 @@ def test_a_predictor_of_more_layers_than_the_model_ends_in_is_refused(
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
-@pytest.mark.parametrize("name", SMALLEST)
-def test_every_parameter_gets_a_gradient_also_from_a_batch_of_one(name: str, norm: str) -> None:
-    shape = SMALLEST[name]
-    model = build(name, shape, 3, norm=norm, **{"projection-dim": 4})
-    loss = F.cross_entropy(model(images(1, shape)), torch.tensor([2]))
+@pytest.mark.parametrize(("name", "kind"), PAIRS)
+def test_every_parameter_gets_a_gradient_also_from_a_batch_of_one(
+    name: str, kind: str, norm: str
+) -> None:
+    other = DataSpec("test-data", EXAMPLES[kind], ClassLabels(3))
+    spec = spec_of(SMALLEST[name], 3) if kind == "image" else other
+    model = build_model(model_settings(name, norm=norm, **{"projection-dim": 4}), spec, 0)
+    x = torch.randn(1, *spec.kind.shape, generator=torch.Generator().manual_seed(7))
+    loss = F.cross_entropy(model(x), torch.tensor([2]))
     loss.backward()
     assert torch.isfinite(loss)
     assert [key for key, value in model.named_parameters() if value.grad is None] == []
@@ -251,9 +262,10 @@ def test_a_model_takes_the_kinds_of_its_line_and_refuses_others() -> None:
     table = DataSpec("npz", Table(5), Numbers())
     model = build_model(model_settings("mlp"), table, 0)
     assert model(torch.zeros(3, 5)).shape == (3, 1)
-    for name in ("resnet18", "lstm"):
+    for name in ("resnet18", "lstm", "cnn1d"):
         (kind,) = MODELS[name].kinds
-        with pytest.raises(SettingsError, match=f"'{name}' takes data of kind {kind}, .*use mlp"):
+        refusal = f"'{name}' takes data of kind {kind}, .*use mlp or tab-transformer"
+        with pytest.raises(SettingsError, match=refusal):
             build_model(model_settings(name), table, 0)
 
 
