@@ -38,14 +38,16 @@ class DataSettings(Table):
         "cifar10",
         "cifar100",
         "heart",
+        "shakespeare",
         "folder",
         "npz",
         "table",
         "text",
     ] = Field(
         description="Data set. `digits` is built in; `heart` is UCI heart disease at four "
-        "hospitals, which are the clients; `folder`, `npz`, `table` and `text` are your own, in "
-        "each node's data folder."
+        "hospitals, which are the clients; `shakespeare` asks for the next character of what a "
+        "speaker says, and speakers are the clients; `folder`, `npz`, `table` and `text` are your "
+        "own, in each node's data folder."
     )
     partition: Literal["iid", "dirichlet", "classes-per-client", "fedgen-official"] = Field(
         description="How clients with a partition id (all of a simulation) share the training set, "
@@ -83,6 +85,9 @@ class DataSettings(Table):
         "reflection-padded random crop and horizontal flip. Of texts: `token-dropout`, each token "
         "is left out with probability 0.1; `span-deletion`, one span of up to 0.3 of the text is; "
         "`neighbour-swap`, pairs of neighbours change places with probability 0.1."
+    )
+    speakers: Annotated[Whole, Field(ge=1)] = Field(
+        description="Of `shakespeare`: as many clients as these, the speakers who say most."
     )
     client_column: str = Field(
         description="In a simulation with `npz` or `table` data, the array or column that names "
@@ -185,7 +190,7 @@ class DataSettings(Table):
     @property
     def names_sites(self) -> bool:
         """Whether the data themselves say which site an example comes from."""
-        return self.source == "heart" or bool(self.client_column)
+        return self.source in ("heart", "shakespeare") or bool(self.client_column)
 
     # Validators of fields, not of the table: those would not run while a field is wrong, and all
     # problems are to be said at once. A field that is wrong itself is not in info.data.

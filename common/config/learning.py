@@ -15,6 +15,7 @@ class ModelSettings(Table):
     """``[model]``: the network that is trained."""
 
     name: Literal[
+        "char-lstm",
         "cnn1d",
         "fedgen-cnn",
         "hf-encoder",
@@ -28,7 +29,7 @@ class ModelSettings(Table):
         "text-transformer",
     ] = Field(
         description="Name in the model registry (common/models/registry.py). Of texts: `text-bag`, "
-        "`lstm`, `text-transformer`, `hf-encoder`."
+        "`lstm`, `text-transformer`, `hf-encoder`, and `char-lstm` for the next character."
     )
     folder: str = Field(
         description="Of `hf-encoder`: the name of a folder with config.json and model.safetensors, "

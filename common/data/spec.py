@@ -96,6 +96,8 @@ _BUILT_IN = {
             ),
             ClassLabels(10),
         ),
+        # 80 characters of 65; 0 is padding.
+        DataSpec("shakespeare", Tokens(80, 66, "characters"), ClassLabels(65)),
         DataSpec(
             "cifar100",
             Image(

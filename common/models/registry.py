@@ -19,7 +19,7 @@ from common.models.bag import text_bag
 from common.models.cnn import fedgen_cnn, moon_cnn
 from common.models.cnn1d import cnn1d
 from common.models.hf_encoder import check_machine, hf_encoder
-from common.models.lstm import lstm
+from common.models.lstm import char_lstm, lstm
 from common.models.mlp import mlp
 from common.models.resnet import resnet18, resnet50
 from common.models.split import SplitModel
@@ -58,6 +58,7 @@ MODELS: dict[str, Entry] = {
     "resnet18": Entry(resnet18),
     "resnet50": Entry(resnet50),
     "text-bag": Entry(text_bag, kinds=("tokens",)),
+    "char-lstm": Entry(char_lstm, kinds=("tokens",)),
     "lstm": Entry(lstm, kinds=("tokens",)),
     "text-transformer": Entry(text_transformer, kinds=("tokens",)),
     "hf-encoder": Entry(hf_encoder, kinds=("tokens",), check=check_machine),

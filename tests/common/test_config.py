@@ -54,7 +54,7 @@ def test_problems_of_several_tables_and_of_several_settings_together_are_all_sai
         ({"train.drop-last": 1}, "given was 1"),
         ({"data.alpha": float("nan")}, "data.alpha: Input should be a finite number"),
         ({"algorithm": "moon+moon"}, "given was 'moon+moon'"),
-        ({"model.name": "vgg"}, "model.name: Input should be 'cnn1d', 'fedgen-cnn'"),
+        ({"model.name": "vgg"}, "model.name: Input should be 'char-lstm', 'cnn1d'"),
         ({"moon.nu": 1}, "moon.nu: unknown setting; docs/settings.md lists them all"),
         ({"experiment": "../up"}, "experiment: experiment '../up' can't be used as a folder name"),
         ({**NPZ, "data.image-shape": "0x28x28"}, "data.image-shape: "),

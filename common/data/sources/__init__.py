@@ -3,7 +3,16 @@
 It also needs its constants in ``common/data/spec.py`` and its name in ``DataSettings.source``.
 """
 
-from common.data.sources import digits, folder, heart, npz, table_files, text_files, vision
+from common.data.sources import (
+    digits,
+    folder,
+    heart,
+    npz,
+    shakespeare,
+    table_files,
+    text_files,
+    vision,
+)
 from common.data.sources.base import Source, Split
 
 SOURCES: dict[str, Source] = {
@@ -13,6 +22,7 @@ SOURCES: dict[str, Source] = {
     "cifar10": Source(vision.identity, vision.decode),
     "cifar100": Source(vision.identity, vision.decode),
     "heart": Source(heart.identity, heart.decode),
+    "shakespeare": Source(shakespeare.identity, shakespeare.decode),
     "folder": Source(folder.identity, folder.decode),
     "npz": Source(npz.identity, npz.decode),
     "table": Source(table_files.identity, table_files.decode),

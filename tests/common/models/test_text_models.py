@@ -15,7 +15,7 @@ from common.models.token_layers import masked_maximum, masked_mean
 from common.seeding import seeded_globally
 from tests.settings import make_settings
 
-MODELS = ["lstm", "text-bag", "text-transformer"]
+MODELS = ["char-lstm", "lstm", "text-bag", "text-transformer"]
 
 
 def build(name: str, length: int = 12) -> SplitModel:
@@ -48,7 +48,7 @@ def test_a_text_without_a_token_gives_numbers(name: str) -> None:
     assert build(name).eval()(torch.zeros(2, 12, dtype=torch.int32)).isfinite().all()
 
 
-@pytest.mark.parametrize("name", ["lstm", "text-transformer"])
+@pytest.mark.parametrize("name", ["char-lstm", "lstm", "text-transformer"])
 def test_the_order_of_words_counts(name: str) -> None:
     model = build(name).eval()
     forth, back = torch.tensor([[1, 2, 3]]).int(), torch.tensor([[3, 2, 1]]).int()
@@ -62,6 +62,8 @@ def test_the_order_of_words_counts(name: str) -> None:
         ("text-bag", 3840 + 16512 + 8256 + 195),
         # 30*128, twice 4*128*(128+128) + 8*128, 256*3+3
         ("lstm", 3840 + 2 * (131_072 + 1024) + 771),
+        # 30*32, 4*128*(32+128) + 8*128, 128*3+3
+        ("char-lstm", 960 + 81_920 + 1024 + 387),
         # 30*128, positions 12*128, two layers of 4*128*128+4*128, 2*128*256+256+128 and 4*128,
         # LayerNorm 2*128, 128*3+3
         ("text-transformer", 3840 + 1536 + 2 * (66_048 + 65_920 + 512) + 256 + 387),
