@@ -38,7 +38,8 @@ def opened_model(name: str, kind: str, targets: Targets, task: str, **model: obj
     with torch.no_grad():
         model(spec.kind.prepare(torch.from_numpy(drawn(spec, 8))))
     saved = SavedModel(Path("best"), model.eval(), spec, {}, "0" * 64)
-    return OpenedModel(saved, settings, TASKS[task](spec))
+    chosen = settings.task.model_copy(update={"name": task})
+    return OpenedModel(saved, settings, TASKS[task](chosen, spec))
 
 
 def drawn(spec: DataSpec, count: int, dtype: str = "") -> Any:
