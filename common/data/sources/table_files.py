@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MISSING = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
 
-_SUFFIXES = (".csv", ".tsv", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".parquet")
 _NAMES: dict[Split, tuple[str, ...]] = {"train": ("train", "data"), "test": ("test",)}
 _SEPARATORS = (",", ";", "\t")
 _LOG = logging.getLogger(NAME)
@@ -54,7 +54,7 @@ def identity(settings: DataSettings, folder: Path, split: Split) -> Identity | N
     if path is None:
         raise DataError(
             f"no table: looked in {folder} for train or data with one of the suffixes "
-            f"{', '.join(_SUFFIXES)}. Put one there, or point data-dir of the node config (or "
+            f"{', '.join(SUFFIXES)}. Put one there, or point data-dir of the node config (or "
             "MOONFLOWER_DATA_DIR) at the folder that holds it"
         )
     chosen = [settings.target, settings.numeric, settings.categorical, settings.class_names]
@@ -72,21 +72,30 @@ def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
     path = _find(folder, split)
     if path is None:
         raise DataError(f"the table of {split} examples in {folder} has disappeared; put it back")
-    frame = _read(path, settings)
-    columns = [_numbers(frame, name, path) for name in settings.numeric_columns]
-    columns += [_codes(frame, column, path) for column in settings.categorical_columns]
+    needed = [settings.target, *([settings.client_column] if settings.client_column else [])]
+    frame = _read(path, settings, needed)
+    x = _rows(frame, settings, path)
     sites = None
     if settings.client_column:
         values = _text(frame[settings.client_column])
         sites = Sites.named_by(list(values), settings.client_column, str(path))
-    return Arrays(
-        np.stack(columns, axis=1).astype(np.float32), _targets(frame, settings, path), sites
-    )
+    return Arrays(x, _targets(frame, settings, path), sites)
+
+
+def read_examples(path: Path, settings: DataSettings) -> NDArray[np.float32]:
+    """Return the examples ``[n, *stored_shape]`` of a file that need not have a target.
+
+    Raises
+    ------
+    DataError
+        As :func:`decode` raises it.
+    """
+    return _rows(_read(path, settings, []), settings, path)
 
 
 def _find(folder: Path, split: Split) -> Path | None:
     for name in _NAMES[split]:
-        found = [folder / f"{name}{suffix}" for suffix in _SUFFIXES]
+        found = [folder / f"{name}{suffix}" for suffix in SUFFIXES]
         found = [path for path in found if path.is_file()]
         if len(found) > 1:
             listed = " and ".join(path.name for path in found)
@@ -96,10 +105,9 @@ def _find(folder: Path, split: Split) -> Path | None:
     return None
 
 
-def _read(path: Path, settings: DataSettings) -> DataFrame:
-    """Return the columns that the settings name, as far as they are there."""
+def _read(path: Path, settings: DataSettings, needed: list[str]) -> DataFrame:
+    """Return ``needed`` columns and those to learn from, the latter as far as they are there."""
     wanted = [*settings.numeric_columns, *(each.name for each in settings.categorical_columns)]
-    needed = [settings.target, *([settings.client_column] if settings.client_column else [])]
     try:
         frame = (_read_parquet if path.suffix == ".parquet" else _read_csv)(path, needed + wanted)
     except DataError:
@@ -118,6 +126,12 @@ def _read(path: Path, settings: DataSettings) -> DataFrame:
     if lacking := [name for name in wanted if name not in frame]:
         _LOG.warning("%s: no column %s, so missing in all rows", path, ", ".join(lacking))
     return frame
+
+
+def _rows(frame: DataFrame, settings: DataSettings, path: Path) -> NDArray[np.float32]:
+    columns = [_numbers(frame, name, path) for name in settings.numeric_columns]
+    columns += [_codes(frame, column, path) for column in settings.categorical_columns]
+    return np.stack(columns, axis=1).astype(np.float32)
 
 
 def _read_csv(path: Path, columns: list[str]) -> DataFrame:

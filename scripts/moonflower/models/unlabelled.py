@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from common.data import DataError
 from common.data.kinds import Image, Tokens
+from common.data.sources import table_files
 from common.data.sources.image_files import is_image, list_files, read_image
 from common.data.sources.npz import read_examples
 from common.data.sources.text_lines import SUFFIXES, read_lines
@@ -46,6 +47,11 @@ def _image(path: Path, opened: OpenedModel) -> Iterator[Example]:
 
 def _archive(path: Path, opened: OpenedModel) -> Iterator[Example]:
     for row, stored in enumerate(read_examples(path, opened.spec)):
+        yield Example(path, row, stored)
+
+
+def _table(path: Path, opened: OpenedModel) -> Iterator[Example]:
+    for row, stored in enumerate(table_files.read_examples(path, opened.settings.data)):
         yield Example(path, row, stored)
 
 
@@ -87,6 +93,8 @@ def reader_of(path: Path, opened: OpenedModel) -> Reader | None:
     if path.suffix.lower() == ".npz":
         return _archive
     kind = opened.spec.kind
+    if opened.settings.data.source == "table" and path.suffix.lower() in table_files.SUFFIXES:
+        return _table
     if isinstance(kind, Image) and is_image(path):
         return _image
     if isinstance(kind, Tokens) and kind.tokenizer:
@@ -135,6 +143,8 @@ def _allowed(opened: OpenedModel) -> list[str]:
     elif isinstance(kind, Tokens) and kind.tokenizer:
         column = opened.settings.data.text_column
         own = ["one text (.txt)", f"lines ({', '.join(_TEXTS)}) with a column {column!r}"]
+    elif opened.settings.data.source == "table":
+        own = [f"tables ({', '.join(table_files.SUFFIXES)}) with the run's columns"]
     return [*own, "NumPy archives (.npz) with an array 'x'"]
 
 

@@ -26,6 +26,14 @@ ROWS: dict[str, Any] = {
     "data.kind": "table",
     "data.features": 3,
 }
+TABLE: dict[str, Any] = {
+    "data.source": "table",
+    "data.target": "ill",
+    "data.numeric": "age",
+    "data.categorical": "sex=f|m",
+    "data.class-names": "no,yes",
+    "data.num-classes": 2,
+}
 TEXTS: dict[str, Any] = {
     "model.name": "text-bag",
     "data.source": "text",

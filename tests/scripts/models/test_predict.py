@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from common.models import SplitModel
 from scripts.moonflower.commands import app
-from tests.scripts.models.made import IMAGES, ROWS, TEXTS, save
+from tests.scripts.models.made import IMAGES, ROWS, TABLE, TEXTS, save
 
 
 def ask(*arguments: object) -> Result:
@@ -96,6 +96,20 @@ def test_a_regression_gives_numbers_and_no_classes(tmp_path: Path) -> None:
     rows = list(csv.reader(io.StringIO(result.stdout)))
     assert rows[0] == ["file", "row", "number"]
     assert [float(row[2]) for row in rows[1:]] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_table_is_read_by_its_columns_names_and_needs_no_target(tmp_path: Path) -> None:
+    save(tmp_path / "best", TABLE)
+    path = tmp_path / "patients.csv"
+    path.write_text("sex,id,age\nf,1,50\nm,2,\nf,3,50\n")
+    result = ask(tmp_path / "best", path, "--json")
+    found = json.loads(result.stdout)["predictions"]
+    assert [each["row"] for each in found] == [0, 1, 2]
+    assert found[0]["probabilities"] == found[2]["probabilities"] != found[1]["probabilities"]
+    path.write_text("sex,age\nf,old\n")
+    result = ask(tmp_path / "best", path)
+    assert result.exit_code == 1
+    assert "'old'" in result.stderr
 
 
 def test_texts_are_read_from_files_of_one_and_of_many(tmp_path: Path) -> None:
