@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from common.config import ALGORITHMS
 from scripts.moonflower import machines, provision
 from scripts.moonflower.doctor.command import app as doctor
+from scripts.moonflower.experiments.cleaning import clean
 from scripts.moonflower.experiments.export import export
+from scripts.moonflower.experiments.listing import Json, list_experiments
 from scripts.moonflower.models.command import evaluate, export_model, predict
 from scripts.moonflower.options import NoReport, Preset, RunConfig, Verbose
 from scripts.moonflower.pages import command as pages
 from scripts.moonflower.repository import ROOT
 from scripts.moonflower.research.benchmark.command import benchmark
 from scripts.moonflower.research.reproduce.command import reproduce
+
+if TYPE_CHECKING:
+    from scripts.moonflower.submission import Submission
 
 app = typer.Typer(
     help="Moonflower: federated learning on data that do not look alike.",
@@ -52,6 +59,8 @@ app.command("export-model")(export_model)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
 app.command("export")(export)
+app.command("list")(list_experiments)
+app.command("clean")(clean)
 
 
 @app.command()
@@ -162,16 +171,19 @@ def run_on_superlink(
     source: Annotated[Path, typer.Option("--app", help="Folder of the app.")] = ROOT,
     no_report: NoReport = False,
     verbose: Verbose = False,
+    json: Json = False,
 ) -> None:
     """Train on a SuperLink: submit the run and watch it to its end.
 
     SUPERLINK is a connection in config.toml of Flower's home (FLWR_HOME, else ~/.flwr). Default:
-    the one that is the default there.
+    the one that is the default there. With --json, standard output has one object at the end, and
+    all else is on standard error.
     """
+    from contextlib import nullcontext, redirect_stdout
+
     from common.config import SettingsError
     from common.node import Folders
-    from scripts.moonflower import keep_going as watching
-    from scripts.moonflower.interruption import InterruptedRunError, raising_on_signals
+    from scripts.moonflower.experiments.listing import run_as_json
     from scripts.moonflower.progress import Progress
     from scripts.moonflower.run_config import make_overrides
     from scripts.moonflower.submission import Submission
@@ -182,27 +194,41 @@ def run_on_superlink(
     except SettingsError as error:
         typer.echo(f"moonflower: {error}", err=True)
         raise typer.Exit(BAD_SETTINGS) from None
-    progress = Progress(lambda line: print(line, flush=True), verbose=verbose)
+    # Of results that are on this machine; a server elsewhere has its own.
+    folder = Folders.find().output / overrides["experiment"]
+    with redirect_stdout(sys.stderr) if json else nullcontext():
+        progress = Progress(lambda line: print(line, flush=True), verbose=verbose)
+        submission = Submission(source.absolute(), superlink, federation_config)
+        code, watched = _watch_run(
+            submission, overrides, max_restarts if keep_going else 0, progress
+        )
+        if watched and not no_report:
+            pages.write_after_run(folder)
+    if json:
+        typer.echo(run_as_json(folder, code))
+    raise typer.Exit(code)
+
+
+def _watch_run(
+    submission: Submission, overrides: dict[str, Any], restarts: int, show: Callable[[str], None]
+) -> tuple[int, bool]:
+    """Return the exit code of a run, and whether it was watched to its end."""
+    from scripts.moonflower import keep_going as watching
+    from scripts.moonflower.interruption import InterruptedRunError, raising_on_signals
+
+    def say(text: str) -> None:
+        typer.echo(f"moonflower: {text}", err=True)
+
     try:
         with raising_on_signals():
-            code = watching.keep_going(
-                Submission(source.absolute(), superlink, federation_config),
-                overrides,
-                watching.Limits(max_restarts if keep_going else 0),
-                progress,
-                lambda text: typer.echo(f"moonflower: {text}", err=True),
-            )
+            limits = watching.Limits(restarts)
+            return watching.keep_going(submission, overrides, limits, show, say), True
     except InterruptedRunError as error:
-        typer.echo(
-            f"moonflower: {error}; the run goes on without being watched. `flwr stop RUN_ID` ends "
-            f"it, --resume --experiment {overrides['experiment']} goes on with it later",
-            err=True,
+        say(
+            f"{error}; the run goes on without being watched. `flwr stop RUN_ID` ends it, --resume "
+            f"--experiment {overrides['experiment']} goes on with it later"
         )
-        raise typer.Exit(error.exit_code) from None
-    # Of results that are on this machine; a server elsewhere has its own.
-    if not no_report:
-        pages.write_after_run(Folders.find().output / overrides["experiment"])
-    raise typer.Exit(code)
+        return error.exit_code, False
 
 
 @app.command()

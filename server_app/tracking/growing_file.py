@@ -21,16 +21,18 @@ class MetricsFile:
     ----------
     round : int
         The last one that was yielded; 0 before the first.
+    offset : int
+        The byte after it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._offset = 0
+        self.offset = 0
         self.round = 0
 
     def rewind(self) -> None:
         """Begin again with the first line."""
-        self._offset = self.round = 0
+        self.offset = self.round = 0
 
     def new(self) -> Iterator[Line]:
         """Yield the lines since the last call, up to the first that is not whole.
@@ -49,12 +51,12 @@ class MetricsFile:
         except FileNotFoundError:
             return
         with file:
-            file.seek(self._offset)
+            file.seek(self.offset)
             for blob in file:
                 line = _parsed(blob, self.round + 1)
                 if line is None:
                     return
-                self._offset += len(blob)
+                self.offset += len(blob)
                 self.round += 1
                 yield line
 

@@ -59,3 +59,13 @@ def test_verbose_shows_every_line_as_it_is() -> None:
     lines = ["INFO : from Flower", "moonflower INFO ours"]
     written, _ = shown(*lines, verbose=True)
     assert written == lines
+
+
+def test_what_is_left_is_said_once_a_minute_from_the_recent_rounds() -> None:
+    shown: list[str] = []
+    moments = iter([0.0, 10.0, 61.0, 62.0, 200.0])
+    progress = Progress(shown.append, now=lambda: next(moments))
+    for server_round, seconds in ((1, "40.0"), (2, "20.0"), (3, "30.0"), (10, "30.0")):
+        progress(f"moonflower INFO round {server_round:>2}/10  loss 0.1  10 replies  {seconds} s")
+    # Eight rounds of (40 + 20) / 2 s, when 61 s had gone by; at the end there is nothing to say.
+    assert [line for line in shown if "left" in line] == ["about 4 min left"]

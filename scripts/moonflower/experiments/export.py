@@ -14,7 +14,9 @@ import typer
 
 from common.config import SettingsError
 from common.files import write_bytes
-from scripts.moonflower.experiments.chosen import OutputDir, find_experiment, output_folder
+from scripts.moonflower.experiments.experiment import NotAnExperimentError
+from scripts.moonflower.experiments.finding import find_experiment, output_folder
+from scripts.moonflower.experiments.listing import OutputDir
 from server_app.experiment.layout import FINAL, METRICS_FILE
 from server_app.tracking.destination import Source, check_installed, make_destination
 from server_app.tracking.growing_file import MetricsFile
@@ -60,7 +62,7 @@ def export(
             where = _write_file(folder, to, out, list(lines.new()))
         else:
             where = _write_tracker(folder, to, out or "", lines)
-    except SettingsError as error:
+    except (SettingsError, NotAnExperimentError) as error:
         typer.echo(f"moonflower: {error}", err=True)
         raise typer.Exit(BAD_INPUT) from None
     except OSError as error:

@@ -78,6 +78,7 @@ def dashboard(
     from common.config import SettingsError
     from scripts.moonflower.experiments.finding import output_folder
     from scripts.moonflower.pages.dashboard import application, check_address
+    from scripts.moonflower.pages.metrics_route import metrics_route
 
     output = output_folder(output_dir)
     try:
@@ -88,7 +89,7 @@ def dashboard(
     shown = f"[{host}]" if ":" in host else host
     typer.echo(f"http://{shown}:{port}/ shows the experiments in {output}. Ctrl-C ends it.")
     uvicorn.run(
-        application(output, token),
+        application(output, token, [metrics_route(output)]),
         host=host,
         port=port,
         log_level="warning",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from scripts.moonflower.durations import duration
 from scripts.moonflower.research.reproduce.cells import Request
 from scripts.moonflower.research.reproduce.record import Record
-from scripts.moonflower.research.reproduce.remaining import duration
 from scripts.moonflower.research.reproduce.scores import curve, describe, mean_std, score_of_run
 from scripts.moonflower.research.reproduce.table_file import Column, Row
 

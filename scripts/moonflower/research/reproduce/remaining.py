@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scripts.moonflower.durations import RECENT
 from scripts.moonflower.research.reproduce.record import Record
-
-RECENT = 20
-"""Rounds at the end of a cell that its speed is taken from: the machine may have got busier."""
 
 
 def seconds_per_round(record: Record) -> float | None:
@@ -52,11 +50,3 @@ def remaining_seconds(
 def _mean(values: Sequence[float | None]) -> float | None:
     present = [value for value in values if value is not None]
     return sum(present) / len(present) if present else None
-
-
-def duration(seconds: float) -> str:
-    """Return ``"40 s"``, ``"12 min"`` or ``"3 h 20 min"``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"

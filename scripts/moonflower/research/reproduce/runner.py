@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from scripts.moonflower.durations import SAY_SECONDS, duration
 from scripts.moonflower.research.reproduce.cells import Cell
 from scripts.moonflower.research.reproduce.record import Record, read_record
-from scripts.moonflower.research.reproduce.remaining import duration, remaining_seconds
+from scripts.moonflower.research.reproduce.remaining import remaining_seconds
 
 POLL_SECONDS = 1.0
-SAY_SECONDS = 60.0
 PATIENCE_SECONDS = 60.0
 """For a simulation that was asked to end: Ray's processes take some seconds each."""
 

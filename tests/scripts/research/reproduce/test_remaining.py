@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts.moonflower.durations import duration
 from scripts.moonflower.research.reproduce.record import Record, read_record
-from scripts.moonflower.research.reproduce.remaining import (
-    duration,
-    remaining_seconds,
-    seconds_per_round,
-)
+from scripts.moonflower.research.reproduce.remaining import remaining_seconds, seconds_per_round
 from tests.scripts.research.reproduce.tables import cells, line, write_run
 
 
