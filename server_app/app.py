@@ -24,11 +24,8 @@ from server_app.exchange.clock import Clock
 from server_app.exchange.parts import contained
 from server_app.experiment.checkpoint import Checkpoint
 from server_app.experiment.layout import BEST, FINAL, METRICS_FILE, SETTINGS_FILE
-from server_app.experiment.tracker import (
-    Tracker,
-    experiment_name,
-    refuse_existing,
-)
+from server_app.experiment.resume import experiment_name, refuse_existing
+from server_app.experiment.tracker import Tracker
 from server_app.report.round_report import describe_scores
 from server_app.rounds.federation import Federation
 from server_app.rounds.loop import run_rounds, why_over

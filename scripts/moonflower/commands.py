@@ -112,7 +112,7 @@ def simulate(
     from scripts.moonflower.run_config import make_plan
     from scripts.moonflower.session import run
     from scripts.moonflower.simulation import Machine, check_gpus, default_actors, trained_on
-    from server_app.experiment.tracker import ExperimentExistsError, refuse_existing
+    from server_app.experiment.resume import ExperimentExistsError, refuse_existing
 
     options = {
         "algorithm": algorithm,

@@ -11,7 +11,7 @@ from typing import Any
 
 from common.config import Settings, SettingsError, flat, parse_settings
 from scripts.moonflower.repository import PRESETS, default_run_config
-from server_app.experiment.tracker import experiment_name
+from server_app.experiment.resume import experiment_name
 
 DEFAULT_CLIENTS = 10
 MIN_CLIENTS = "server.min-clients"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -178,25 +178,17 @@ def exchange(
     outgoing = list(messages)
     reminders.begin(grid, clock)
     sent_at = clock.now()
-    accepted = set(grid.push_messages(outgoing))
-    # Names by message id, now: a node may be gone from the roster when its reply is read.
-    names = {m.metadata.message_id: name_of(m.metadata.dst_node_id) for m in outgoing}
-    awaited = {key: name for key, name in names.items() if key in accepted}
-    instructions = {m.metadata.message_id: m for m in outgoing if m.metadata.message_id in awaited}
-    inbox = _Inbox(instructions, awaited, receive)
-    node_ids = {key: m.metadata.dst_node_id for key, m in instructions.items()}
+    inbox = _Inbox(outgoing, set(grid.push_messages(outgoing)), name_of, receive)
 
     def remind(silence: float, usual: float) -> None:
-        owing = {node_ids[key]: awaited[key] for key in inbox.open}
-        reminders.send(grid, owing, silence, usual, answered=bool(inbox.answered))
+        reminders.send(grid, inbox.owing, silence, usual, answered=bool(inbox.answered))
 
     _collect(grid, inbox, sent_at, patience, clock, room or Room(), remind)
-    reminders.end((node_ids[key] for key in inbox.answered), (node_ids[key] for key in inbox.open))
-    answered = {awaited[key] for key in inbox.answered}
+    reminders.end(inbox.heard, inbox.owing)
     return Exchange(
-        answered=tuple(sorted(answered)),
-        missing=tuple(sorted(set(names.values()) - answered)),
-        unanswered={key: name for key, name in awaited.items() if key not in inbox.answered},
+        answered=tuple(sorted(inbox.heard.values())),
+        missing=tuple(sorted(inbox.names - set(inbox.heard.values()))),
+        unanswered={key: inbox.awaited[key] for key in inbox.open},
         unreadable=tuple(sorted(inbox.unreadable)),
         dropped=inbox.dropped,
         seconds=clock.now() - sent_at,
@@ -209,10 +201,18 @@ class _Inbox:
     """Counts replies and hands each on, with the name of its client."""
 
     def __init__(
-        self, instructions: Mapping[str, Message], awaited: Mapping[str, str], receive: Receive
+        self,
+        outgoing: Iterable[Message],
+        accepted: Set[str],
+        name_of: Callable[[int], str],
+        receive: Receive,
     ) -> None:
-        self._instructions = instructions
-        self._awaited = awaited
+        by_id = {message.metadata.message_id: message for message in outgoing}
+        self._instructions = {key: each for key, each in by_id.items() if key in accepted}
+        # Names now: a node may be gone from the roster when its reply is read.
+        names = {key: name_of(each.metadata.dst_node_id) for key, each in by_id.items()}
+        self.names = set(names.values())
+        self.awaited = {key: name for key, name in names.items() if key in accepted}
         self._receive = receive
         self.answered: set[str] = set()
         self.unreadable: set[str] = set()
@@ -220,25 +220,38 @@ class _Inbox:
 
     @property
     def expected(self) -> int:
-        return len(self._awaited)
+        return len(self.awaited)
 
     @property
     def open(self) -> list[str]:
         """Ids of the messages that nobody has answered yet."""
-        return [key for key in self._awaited if key not in self.answered]
+        return [key for key in self.awaited if key not in self.answered]
+
+    @property
+    def owing(self) -> dict[int, str]:
+        """Names by node id of those who have not answered yet."""
+        return self._nodes(self.open)
+
+    @property
+    def heard(self) -> dict[int, str]:
+        """Names by node id of those who have answered."""
+        return self._nodes(self.answered)
+
+    def _nodes(self, keys: Iterable[str]) -> dict[int, str]:
+        return {self._instructions[k].metadata.dst_node_id: self.awaited[k] for k in keys}
 
     def take(self, letter: Letter) -> bool:
         """Hand a reply on; False if it answers nothing that is open."""
         key = letter.asked
-        if key not in self._awaited or key in self.answered:
+        if key not in self.awaited or key in self.answered:
             self.dropped += 1
             return False
         self.answered.add(key)
         reply = letter.reply_to(self._instructions[key])
         if letter.unreadable:
-            self.unreadable.add(self._awaited[key])
+            self.unreadable.add(self.awaited[key])
         self.bytes_received += records.size_in_bytes([reply])
-        self.usable += self._receive(self._awaited[key], reply)
+        self.usable += self._receive(self.awaited[key], reply)
         return True
 
 

@@ -12,7 +12,6 @@ raises then is a property of that message.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from flwr.supercore.inflatable.inflatable_object import get_object_head_values_f
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.superlink.grid import HttpGrid
 
+from server_app.exchange.answer_limit import AnswerLimit, TooLargeError
 from server_app.exchange.interruptible import InterruptibleGrid, elsewhere
 from server_app.exchange.postbox import Letter, Room
 from server_app.replies.spool import MB
@@ -57,10 +57,6 @@ class IncompleteError(Exception):
     def __init__(self, object_id: str) -> None:
         super().__init__(object_id)
         self.object_id = object_id
-
-
-class _TooLargeError(Exception):
-    """The SuperLink was about to send more bytes than were asked for."""
 
 
 Pull = Callable[[str, int], bytes]
@@ -185,7 +181,7 @@ class PartsGrid(InterruptibleGrid):
         self._client = grid._runtime_client
         self._node = grid.node
         self._claims: dict[str, _Claim] = {}
-        self._most = _Most()
+        self._most = AnswerLimit()
         hooks = self._client._client.event_hooks
         self._client._client.event_hooks = {
             **hooks,
@@ -244,7 +240,7 @@ class PartsGrid(InterruptibleGrid):
             with self._most.of(LARGEST_ENVELOPE):
                 came = self._client.PullMessages(PullAppMessagesRequest(message_ids=[asked]))
         # ValueError: what came can't be parsed.
-        except (httpx.HTTPStatusError, _TooLargeError, ValueError) as error:
+        except (httpx.HTTPStatusError, TooLargeError, ValueError) as error:
             raise LostError(f"the SuperLink can't hand it over: {_brief(error)}") from None
         for each in came.messages_list:
             object_id = each.metadata.message_id
@@ -263,7 +259,7 @@ class PartsGrid(InterruptibleGrid):
             # Besides the content there are a few bytes of protobuf.
             with self._most.of(most_bytes + 1000):
                 came = self._client.PullObject(request)
-        except _TooLargeError as error:
+        except TooLargeError as error:
             raise UnreadableError(
                 f"{error} bytes in one part, {max(0, most_bytes)} are left for it"
             ) from None
@@ -289,35 +285,8 @@ class PartsGrid(InterruptibleGrid):
             self._client.ConfirmMessageReceived(request)
 
 
-class _Most:
-    """Looks at the length of what the SuperLink answers before it is read.
-
-    Flower's client reads an answer whole. Other threads (heartbeats, logs) use the same client,
-    and are not limited.
-    """
-
-    def __init__(self) -> None:
-        self._local = threading.local()
-
-    @contextmanager
-    def of(self, most_bytes: int) -> Iterator[None]:
-        """Let an answer to this thread be so long."""
-        self._local.bytes = most_bytes
-        try:
-            yield
-        finally:
-            del self._local.bytes
-
-    def check(self, response: httpx.Response) -> None:
-        """Raise if the answer is longer; a hook of httpx, called before the body is read."""
-        most = getattr(self._local, "bytes", None)
-        length = response.headers.get("content-length")
-        if most is not None and length is not None and int(length) > most:
-            raise _TooLargeError(length)
-
-
 def _brief(error: Exception) -> str:
-    if isinstance(error, _TooLargeError):
+    if isinstance(error, TooLargeError):
         return f"{error} bytes of names and text, {LARGEST_ENVELOPE} are allowed"
     return f"{type(error).__name__}: {error}"[:300]
 

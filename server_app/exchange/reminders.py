@@ -109,16 +109,35 @@ class Reminders:
             data, and one is enough to find out whether they hold back what they have.
         """
         self._throw_away_answers(grid)
+        due = self._due(owing, silence, usual, answered=answered)
+        self._warn_of(due, owing)
+        messages = [Message(RecordDict(), node_id, records.QUERY) for node_id in due]
+        accepted = set(grid.push_messages(messages)) if messages else set()
+        for message in messages:
+            key, node_id = message.metadata.message_id, message.metadata.dst_node_id
+            self._sent[node_id] += 1
+            if key in accepted:
+                self._out[key] = node_id
+        if due:
+            log.info("reminding %s", some_of(owing[node_id] for node_id in due))
+
+    def _due(
+        self, owing: Iterable[int], silence: float, usual: float, *, answered: bool
+    ) -> list[int]:
         waiting = set(self._out.values())
         due = [
             node_id
             for node_id in owing
             if node_id not in waiting and silence >= self.delay(node_id, usual)
         ]
-        if not answered:
-            unknown = [node_id for node_id in due if node_id not in self._behind]
-            spare = unknown[:1] if not waiting else []
-            due = [node_id for node_id in due if node_id in self._behind or node_id in spare]
+        if answered:
+            return due
+        unknown = [node_id for node_id in due if node_id not in self._behind]
+        spare = unknown[:1] if not waiting else []
+        return [node_id for node_id in due if node_id in self._behind or node_id in spare]
+
+    def _warn_of(self, due: Iterable[int], owing: Mapping[int, str]) -> None:
+        """Warn, once, of nodes that hold back their replies."""
         for node_id in (set(due) & self._behind.keys()) - self._told:
             self._told.add(node_id)
             log.warning(
@@ -129,15 +148,6 @@ class Reminders:
                 owing[node_id],
                 PROBE,
             )
-        messages = [Message(RecordDict(), node_id, records.QUERY) for node_id in due]
-        accepted = set(grid.push_messages(messages)) if messages else set()
-        for message in messages:
-            key, node_id = message.metadata.message_id, message.metadata.dst_node_id
-            self._sent[node_id] += 1
-            if key in accepted:
-                self._out[key] = node_id
-        if due:
-            log.info("reminding %s", some_of(owing[node_id] for node_id in due))
 
     def _throw_away_answers(self, grid: Grid) -> None:
         # An error counts too: the node is gone, or the reminder was.

@@ -1,8 +1,9 @@
-"""May this experiment be resumed, with these settings, by this process?"""
+"""May this experiment begin, or be resumed, with these settings, by this process?"""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from common.config import Settings, flat
+from common.errors import MoonflowerError
 from common.logs import NAME
 from server_app.errors import NOTHING_TO_RESUME, NothingToResumeError, OutputError, ResumeError
 from server_app.experiment.layout import LOCK_FILE
@@ -42,6 +44,19 @@ LOCK_SECONDS = 10.0
 """A server that is being ended may need a moment."""
 
 
+class ExperimentExistsError(MoonflowerError, FileExistsError):
+    """An experiment of this name has results already; nothing is overwritten."""
+
+    permanent = True
+
+
+def experiment_name(settings: Settings) -> str:
+    """Return ``experiment``, or a name of algorithm, data source and local time."""
+    algorithm = settings.algorithm.replace("+", "-")
+    moment = time.strftime("%Y%m%d-%H%M%S")
+    return settings.experiment or f"{algorithm}-{settings.data.source}-{moment}"
+
+
 @contextmanager
 def locked(folder: Path, timeout: float | None = None) -> Iterator[None]:
     """Keep other servers out of an experiment's folder while the block runs.
@@ -70,6 +85,16 @@ def locked(folder: Path, timeout: float | None = None) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def refuse_existing(folder: Path) -> None:
+    """Raise :class:`ExperimentExistsError` if ``folder`` is there."""
+    if folder.exists():
+        raise ExperimentExistsError(
+            f"experiment {folder.name!r} exists already, in {folder}. Nothing is overwritten: "
+            "go on with it with -c resume=true, choose another name with -c experiment=NAME, leave "
+            "the name empty to have one made, or move that folder away."
+        )
 
 
 def refuse_missing(folder: Path) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from torch import Tensor
 from common import records
 from common.config import Settings
 from common.data import DataSpec, Moments, Statistics
-from common.errors import MoonflowerError
 from common.files import (
     append_line,
     flush_folder,
@@ -28,12 +25,7 @@ from common.files import (
 )
 from common.logs import NAME
 from common.models import (
-    SavedModelError,
     SplitModel,
-    load_facts,
-    load_model,
-    private_names,
-    save_model,
 )
 from common.tasks import build_task
 from server_app.clients.query import Client
@@ -49,7 +41,14 @@ from server_app.experiment.checkpoint import (
     save_checkpoint,
 )
 from server_app.experiment.layout import BEST, CHECKPOINTS, FINAL, METRICS_FILE, SETTINGS_FILE
-from server_app.experiment.resume import check_settings, locked, refuse_missing
+from server_app.experiment.resume import (
+    ExperimentExistsError,
+    check_settings,
+    locked,
+    refuse_existing,
+    refuse_missing,
+)
+from server_app.experiment.saved_round import SavedRound, best_in
 from server_app.experiment.settings_file import (
     note_resumption,
     read_settings,
@@ -58,33 +57,9 @@ from server_app.experiment.settings_file import (
     write_settings,
 )
 from server_app.report.history import Outcome, outcome_of
-from server_app.report.model_card import Subject, model_card
-from server_app.report.round_report import RoundReport, score_of
+from server_app.report.round_report import RoundReport
 
 log = logging.getLogger(NAME)
-
-
-class ExperimentExistsError(MoonflowerError, FileExistsError):
-    """An experiment of this name has results already; nothing is overwritten."""
-
-    permanent = True
-
-
-def experiment_name(settings: Settings) -> str:
-    """Return ``experiment``, or a name of algorithm, data source and local time."""
-    algorithm = settings.algorithm.replace("+", "-")
-    moment = time.strftime("%Y%m%d-%H%M%S")
-    return settings.experiment or f"{algorithm}-{settings.data.source}-{moment}"
-
-
-def refuse_existing(folder: Path) -> None:
-    """Raise :class:`ExperimentExistsError` if ``folder`` is there."""
-    if folder.exists():
-        raise ExperimentExistsError(
-            f"experiment {folder.name!r} exists already, in {folder}. Nothing is overwritten: "
-            "go on with it with -c resume=true, choose another name with -c experiment=NAME, leave "
-            "the name empty to have one made, or move that folder away."
-        )
 
 
 class Tracker:
@@ -277,7 +252,7 @@ class Tracker:
         with _explained(self.folder):
             save_checkpoint(self._checkpoints, checkpoint)
             if is_best:
-                self._save(BEST, model)
+                self._save_model(BEST, model)
             append_line(self.folder / METRICS_FILE, json.dumps(line, allow_nan=False))
             prune_checkpoints(self._checkpoints, self._settings.server.keep_checkpoints)
 
@@ -290,7 +265,7 @@ class Tracker:
             The disk is full, read-only or failing.
         """
         with _explained(self.folder):
-            self._save(FINAL, model)
+            self._save_model(FINAL, model)
         self.activity.finish()
 
     @property
@@ -307,11 +282,11 @@ class Tracker:
 
     def _restore_best(self, checkpoint: Checkpoint, model: SplitModel) -> None:
         """Bring ``best/`` and ``self.best`` together again."""
-        self.best, found = checkpoint.best, self._best_on_disk()
+        self.best, found = checkpoint.best, best_in(self.folder / BEST)
         if found == self.best:
             return
         if self.best is not None and self.best.server_round == checkpoint.server_round:
-            self._save(BEST, model)
+            self._save_model(BEST, model)
         elif found is not None and found.server_round > checkpoint.server_round:
             # Of a round whose checkpoint was lost, and better than all that are left.
             self.best = found
@@ -324,44 +299,9 @@ class Tracker:
             )
             self.best = None
 
-    def _best_on_disk(self) -> Best | None:
-        try:
-            # Loaded, not only looked at: its weights may be damaged.
-            load_model(self.folder / BEST, allow_private_parts=True)
-            return Best.of(load_facts(self.folder / BEST))
-        except (SavedModelError, KeyError):
-            return None
-
-    def _save(self, name: str, model: SplitModel) -> None:
-        line = self.lines[-1]
-        facts: dict[str, Any] = {
-            "experiment": self.folder.name,
-            "algorithm": self._settings.algorithm,
-            "seed": self._settings.seed,
-            # What the model is for can be told from them, wherever its folder goes.
-            "settings": self._settings.model_dump(by_alias=True, exclude={"resume"}),
-            **{key: line[key] for key in ("round", "global", "clients")},
-        }
-        score = score_of(self.headline, line["global"], line["clients"])
-        if score:
-            facts |= Best(line["round"], *score).facts()
-        spec = self._spec.fitted(self.statistics)
-        card = partial(model_card, self._subject(model, spec))
-        save_model(self.folder / name, model, self._settings.model, spec, facts, card)
-
-    def _subject(self, model: SplitModel, spec: DataSpec) -> Subject:
-        sites = {name for line in self.lines for name in line["participants"]}
-        return Subject(
-            experiment=self.folder.name,
-            settings=self._settings,
-            spec=spec,
-            task=build_task(self._settings),
-            line=self.lines[-1],
-            sites=len(sites),
-            # Of one that joined later it is not known here.
-            examples=sum(self._examples.get(name, 0) for name in sites),
-            whole=not private_names(model, self._settings.model),
-        )
+    def _save_model(self, name: str, model: SplitModel) -> None:
+        saved = SavedRound(self.folder.name, self._settings, self._spec.fitted(self.statistics))
+        saved.write(self.folder / name, model, self.lines, self._examples)
 
 
 @contextmanager

@@ -77,17 +77,22 @@ def train(
         allowed, excluded = _without_shut_out(federation)
         everybody = [name for name in allowed if name != leave_out]
         attempts.append(_train_attempt(federation, arrays, server_round, everybody))
-    last = attempts[-1]
-    if len(last.replies) < server.min_replies:
-        raise _failure(federation, last, server_round)
-    if last.reasons:
-        log.warning("round %d goes on without:\n%s", server_round, explain(last.reasons))
+    if len(attempts[-1].replies) < server.min_replies:
+        raise _failure(federation, attempts[-1], server_round)
+    if reasons := attempts[-1].reasons:
+        log.warning("round %d goes on without:\n%s", server_round, explain(reasons))
+    return [*attempts[:-1], _whole_story(attempts, excluded, late)]
+
+
+def _whole_story(attempts: Sequence[Attempt], excluded: Sequence[str], late: int) -> Attempt:
+    """Return the last attempt, with what of all attempts belongs into the round's line."""
     dropped = late + sum(attempt.participation.dropped for attempt in attempts)
     unreadable = [name for attempt in attempts for name in attempt.participation.unreadable]
+    last = attempts[-1]
     participation = replace(
         last.participation, excluded=excluded, dropped=dropped, unreadable=sorted(unreadable)
     )
-    return [*attempts[:-1], replace(last, participation=participation)]
+    return replace(last, participation=participation)
 
 
 def _chosen(

@@ -13,7 +13,7 @@ from common.config import SettingsError
 from common.data import DataError
 from server_app.app import serve
 from server_app.clients.gather import StartError
-from server_app.experiment.tracker import ExperimentExistsError
+from server_app.experiment.resume import ExperimentExistsError
 from tests.in_process.grid import FakeClock, InProcessGrid, run_in_process, simulated
 from tests.settings import make_run_config
 

@@ -15,8 +15,7 @@ import torch
 from common.config import ALGORITHMS
 from common.models import MODELS, load_facts, load_model
 from server_app.errors import PERMANENT, NothingToResumeError, OutputError, ResumeError
-from server_app.experiment.resume import locked
-from server_app.experiment.tracker import ExperimentExistsError
+from server_app.experiment.resume import ExperimentExistsError, locked
 from server_app.rounds.federation import ClientFailedError
 from tests.in_process.grid import Fault, fails, run_in_process
 

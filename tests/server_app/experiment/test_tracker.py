@@ -13,13 +13,13 @@ from common.data import data_spec
 from common.models import SplitModel, build_model, load_facts, load_model
 from common.tasks import Headline
 from server_app.clients.query import Client
-from server_app.experiment.settings_file import versions
-from server_app.experiment.tracker import (
+from server_app.experiment.resume import (
     ExperimentExistsError,
-    Tracker,
     experiment_name,
     refuse_existing,
 )
+from server_app.experiment.settings_file import versions
+from server_app.experiment.tracker import Tracker
 from server_app.report.round_report import Participation, RoundReport
 from tests.settings import make_settings
 
