@@ -64,7 +64,8 @@ class ColumnTokens(nn.Module):
         owner = cast(Tensor, self.owner)
         chosen = (owner * known[:, None, :]) @ self.categories
         columns = torch.cat([numbers, chosen], dim=1) + self.bias
-        return torch.cat([self.first.expand(len(x), 1, WIDTH), columns], dim=1)
+        # Not len(x): as a plain int it would be the batch size of an exported model, for ever.
+        return torch.cat([self.first.expand(x.shape[0], 1, WIDTH), columns], dim=1)
 
 
 class TableEncoder(nn.Module):

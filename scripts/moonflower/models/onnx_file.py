@@ -166,6 +166,12 @@ def _converted(served: Served, example: Tensor, opened: OpenedModel) -> bytes:
     if program is None:
         raise ExportError("torch gave no ONNX program")
     file = program.model_proto
+    batch = file.graph.input[0].type.tensor_type.shape.dim[0]
+    if not batch.dim_param:
+        raise ExportError(
+            f"model.name = {opened.settings.model.name!r} was exported for batches of "
+            f"{batch.dim_value} only: something in it takes the number of examples as a plain int"
+        )
     helper.set_model_props(file, facts(opened))
     blob: bytes = file.SerializeToString()
     return blob

@@ -121,6 +121,19 @@ def test_a_model_that_differs_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         export(opened, drawn(opened.spec, 4))
 
 
+def test_a_model_that_takes_its_batch_size_for_a_number_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = opened_model("mlp", "table", ClassLabels(2), "classification")
+    kind = type(opened.spec.kind)
+    prepare: Callable[[object, Tensor], Tensor] = kind.prepare
+    monkeypatch.setattr(
+        kind, "prepare", lambda self, x: prepare(self, x) + torch.zeros(len(x)).mean()
+    )
+    with pytest.raises(ExportError, match="exported for batches of 2 only"):
+        export(opened, drawn(opened.spec, 4))
+
+
 def test_the_file_says_what_it_is(tmp_path: Path) -> None:
     save(tmp_path / "best", IMAGES)
     opened = open_model(tmp_path / "best")
