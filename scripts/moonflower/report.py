@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LOG_FILE = "run.log"
+
+_UNNAMED = re.compile(r"client-[0-9]{4,}")
+"""What :mod:`common.node` calls a client to whom nobody gave a name."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,47 @@ def table(algorithm: str, summary: Summary) -> Table:
     rows = Table(*cells, caption=summary.score or None)
     rows.add_row(*cells.values())
     return rows
+
+
+MOST_SITES = 20
+"""More rows than that say nothing at a glance; ``metrics.jsonl`` and the report have all."""
+
+
+def sites_table(metrics: Path) -> Table | None:
+    """Return the last scores site by site; None where clients have no names of their own.
+
+    Below the scores stands why one is not defined. The last row is that of all sites' examples
+    together.
+
+    Raises
+    ------
+    ValueError
+        ``metrics`` is damaged.
+    """
+    from rich.table import Table
+
+    rounds = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    clients = _last(rounds, "clients")
+    headline = next((key for key in clients.get("worst") or () if key != "name"), "")
+    sites = sorted(clients.get("per-client") or ())
+    if not headline or len(sites) > MOST_SITES or all(map(_UNNAMED.fullmatch, sites)):
+        return None
+    columns = {headline: clients, **(clients.get("scores") or {})}
+    rows = Table("Site", *columns, caption=_why_undefined(columns) or None)
+    for site in sites:
+        rows.add_row(site, *(_number(each["per-client"].get(site)) for each in columns.values()))
+    rows.add_section()
+    together = (clients["weighted" if name == headline else name] for name in columns)
+    rows.add_row("all together", *map(_number, together))
+    return rows
+
+
+def _why_undefined(columns: dict[str, dict[str, Any]]) -> str:
+    return "\n".join(
+        f"{score} of {site}: {why}"
+        for score, each in columns.items()
+        for site, why in each.get("undefined", {}).get("per-client", {}).items()
+    )
 
 
 def _mean(mean: float | None, std: float | None) -> str:

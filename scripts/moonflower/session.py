@@ -10,7 +10,7 @@ from rich.console import Console
 
 from scripts.moonflower.interruption import InterruptedRunError
 from scripts.moonflower.progress import Progress
-from scripts.moonflower.report import LOG_FILE, summarise, table, written
+from scripts.moonflower.report import LOG_FILE, sites_table, summarise, table, written
 from scripts.moonflower.run_config import Plan
 from scripts.moonflower.simulated_superlink import SimulationError
 from scripts.moonflower.simulation import Machine, simulate
@@ -78,6 +78,8 @@ def _show_result(algorithm: str, experiment: Path) -> None:
     console = Console(file=sys.stdout)
     try:
         console.print(table(algorithm, summarise(experiment / METRICS_FILE)))
+        if by_site := sites_table(experiment / METRICS_FILE):
+            console.print(by_site)
     except (OSError, ValueError, LookupError) as error:
         typer.echo(f"moonflower: the run completed, but has no readable result: {error}", err=True)
     for path in written(experiment):

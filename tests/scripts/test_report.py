@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from scripts.moonflower.report import summarise, table, written
+from scripts.moonflower.report import sites_table, summarise, table, written
 
 CLIENTS = {"mean": 0.8, "std": 0.1, "worst": {"name": "site-b", "accuracy": 0.7}}
 
@@ -76,3 +76,39 @@ def test_only_what_exists_is_listed(tmp_path: Path) -> None:
     (tmp_path / "final").mkdir()
     (tmp_path / "metrics.jsonl").touch()
     assert written(tmp_path) == [tmp_path / "metrics.jsonl", tmp_path / "final"]
+
+
+def sites_text(metrics: Path) -> str:
+    """Return the table of sites as plain text; empty where there is none."""
+    console = Console(width=120, no_color=True)
+    with console.capture() as capture:
+        if (found := sites_table(metrics)) is not None:
+            console.print(found)
+    return capture.get()
+
+
+def test_sites_with_names_of_their_own_have_a_row_each_and_an_undefined_score_its_reason(
+    tmp_path: Path,
+) -> None:
+    auroc = {
+        "per-client": {"bern": 0.75, "ulm": None},
+        "undefined": {"per-client": {"ulm": "all examples are of class 1"}},
+    }
+    clients = {
+        **CLIENTS,
+        "weighted": 0.5,
+        "auroc": 0.625,
+        "per-client": {"ulm": 0.25, "bern": 0.875},
+        "scores": {"auroc": auroc},
+    }
+    text = sites_text(metrics_file(tmp_path, {"round": 1, "clients": clients}))
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines()]
+    assert [row for row in rows if row] == [
+        ["bern", "0.875", "0.750"],
+        ["ulm", "0.250", "-"],
+        ["all together", "0.500", "0.625"],
+    ]
+    assert "auroc of ulm: all examples are of class 1" in " ".join(text.split())
+    unnamed = {**clients, "per-client": {"client-0000": 0.25, "client-0001": 0.875}}
+    assert sites_text(metrics_file(tmp_path, {"round": 1, "clients": unnamed})) == ""
+    assert sites_text(metrics_file(tmp_path, {"round": 1, "clients": None})) == ""

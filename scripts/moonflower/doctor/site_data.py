@@ -92,6 +92,16 @@ def _check_training(data: DataSettings, folders: Folders) -> Iterator[Finding]:
         )
     else:
         yield ok("training examples", found)
+    yield from _check_columns(data, train.x)
+
+
+def _check_columns(data: DataSettings, x: NDArray[Any]) -> Iterator[Finding]:
+    """Say which columns of a table have no value at all, as one that is called otherwise here."""
+    names = [*data.numeric_columns, *(column.name for column in data.categorical_columns)]
+    empty = [name for number, name in enumerate(names) if np.isnan(x[:, number]).all()]
+    if empty:
+        remedy = "look whether they are called so here; else they count as missing in every row"
+        yield warning("columns", f"no value in {', '.join(empty)}", remedy)
 
 
 def _counts(y: NDArray[Any], data: DataSettings) -> list[int]:
