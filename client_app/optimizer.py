@@ -39,17 +39,37 @@ def build_optimizer(model: nn.Module, settings: TrainSettings, learning_rate: fl
     return Sgd(parameters, learning_rate, settings.momentum, settings.weight_decay)
 
 
-class Sgd:
-    """``torch.optim.SGD(fused=True)``.
+class _Functional:
+    """What both have in common.
 
     Parameters
     ----------
     parameters : Iterable[Tensor]
-        Of floating point. In a step, those without a gradient stay as they are; which ones have
-        a gradient must not change from step to step if there is momentum.
-    learning_rate, momentum, weight_decay : float
+        Of floating point. In a step, those without a gradient stay as they are; which ones have a
+        gradient must not change from step to step if anything is remembered between steps.
+    learning_rate, weight_decay : float
         At least 0.
     """
+
+    def __init__(
+        self, parameters: Iterable[Tensor], learning_rate: float, weight_decay: float
+    ) -> None:
+        self._parameters = list(parameters)
+        self._learning_rate, self._weight_decay = learning_rate, weight_decay
+        self.param_groups = [{"params": self._parameters}]  # what torch's GradScaler unscales
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _with_gradients(self) -> tuple[list[Tensor], list[Tensor]]:
+        pairs = [(each, each.grad) for each in self._parameters if each.grad is not None]
+        return [each for each, _ in pairs], [gradient for _, gradient in pairs]
+
+
+class Sgd(_Functional):
+    """``torch.optim.SGD(fused=True)``, with ``momentum`` from 0."""
 
     def __init__(
         self,
@@ -58,20 +78,14 @@ class Sgd:
         momentum: float,
         weight_decay: float,
     ) -> None:
-        self._parameters = list(parameters)
-        self._learning_rate, self._momentum = learning_rate, momentum
-        self._weight_decay = weight_decay
+        super().__init__(parameters, learning_rate, weight_decay)
+        self._momentum = momentum
         self._buffers: list[Tensor | None] = []
-        self.param_groups = [{"params": self._parameters}]  # what torch's GradScaler unscales
-
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
-        _forget_gradients(self._parameters)
 
     @torch.no_grad()
     def step(self) -> None:
         """Change the parameters by their gradients."""
-        trained, gradients = _with_gradients(self._parameters)
+        trained, gradients = self._with_gradients()
         if self._momentum and not self._buffers:
             self._buffers = [None] * len(trained)  # filled by the first step
         sgd(
@@ -88,36 +102,21 @@ class Sgd:
         )
 
 
-class Adam:
-    """``torch.optim.Adam(fused=True)`` with its usual betas (0.9, 0.999) and epsilon (1e-8).
-
-    Parameters
-    ----------
-    parameters : Iterable[Tensor]
-        Of floating point. In a step, those without a gradient stay as they are; which ones have
-        a gradient must not change from step to step.
-    learning_rate, weight_decay : float
-        At least 0.
-    """
+class Adam(_Functional):
+    """``torch.optim.Adam(fused=True)`` with its usual betas (0.9, 0.999) and epsilon (1e-8)."""
 
     def __init__(
         self, parameters: Iterable[Tensor], learning_rate: float, weight_decay: float
     ) -> None:
-        self._parameters = list(parameters)
-        self._learning_rate, self._weight_decay = learning_rate, weight_decay
+        super().__init__(parameters, learning_rate, weight_decay)
         self._means: list[Tensor] = []
         self._squares: list[Tensor] = []
         self._steps: list[Tensor] = []
-        self.param_groups = [{"params": self._parameters}]  # what torch's GradScaler unscales
-
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
-        _forget_gradients(self._parameters)
 
     @torch.no_grad()
     def step(self) -> None:
         """Change the parameters by their gradients."""
-        trained, gradients = _with_gradients(self._parameters)
+        trained, gradients = self._with_gradients()
         if not self._steps:
             self._means = [torch.zeros_like(each) for each in trained]
             self._squares = [torch.zeros_like(each) for each in trained]
@@ -138,13 +137,3 @@ class Adam:
             eps=_EPSILON,
             maximize=False,
         )
-
-
-def _forget_gradients(parameters: Iterable[Tensor]) -> None:
-    for parameter in parameters:
-        parameter.grad = None
-
-
-def _with_gradients(parameters: Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    pairs = [(each, each.grad) for each in parameters if each.grad is not None]
-    return [each for each, _ in pairs], [gradient for _, gradient in pairs]

@@ -11,10 +11,10 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 UNFINISHED = ".unfinished"
 """How the name of a file ends that has not been renamed yet."""
@@ -25,13 +25,25 @@ class DamagedFileError(ValueError):
 
 
 def write_bytes(path: Path, blob: bytes, *, durable: bool = True, mode: int | None = None) -> None:
-    """Write ``blob`` to ``path``, whole or not at all, replacing what was there.
+    """Write ``blob`` to ``path`` as :func:`write_file` does."""
+    write_file(path, lambda file: file.write(blob), durable=durable, mode=mode)
+
+
+def write_file(
+    path: Path,
+    write: Callable[[BinaryIO], object],
+    *,
+    durable: bool = True,
+    mode: int | None = None,
+) -> None:
+    """Let ``write`` fill a file that appears at ``path`` whole or not at all.
 
     Parameters
     ----------
     path : Path
-        Missing folders above it are created.
-    blob : bytes
+        Missing folders above it are created; what was there is replaced.
+    write : callable
+        Gets the open file.
     durable : bool
         Whether it is forced to disk. If not, it may be lost when the power fails, but is whole
         whenever a process looks.
@@ -50,7 +62,7 @@ def write_bytes(path: Path, blob: bytes, *, durable: bool = True, mode: int | No
         with unfinished.open("xb") as file:
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
-            file.write(blob)
+            write(file)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

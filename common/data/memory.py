@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import psutil
 import torch
 
 from common.data.errors import DataError
@@ -13,7 +14,6 @@ LIMIT_VARIABLE = "MOONFLOWER_RESIDENT_MB"
 """Environment variable: most megabytes (10**6 bytes) that one set may take on the device."""
 
 _CGROUP = Path("/sys/fs/cgroup")
-_MEMINFO = Path("/proc/meminfo")
 
 
 def fits(size: int, device: torch.device) -> bool:
@@ -40,7 +40,7 @@ def free_memory(device: torch.device) -> float:
     """Return the free bytes of a CUDA device, or what this process may still take of the RAM."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return min(_free_ram(), _free_in_cgroup(_CGROUP))
+    return min(psutil.virtual_memory().available, _free_in_cgroup(_CGROUP))
 
 
 def _limit() -> float:
@@ -56,15 +56,6 @@ def _limit() -> float:
             f"{LIMIT_VARIABLE}={text!r} is not a number from 0: give megabytes, or unset it"
         )
     return megabytes * 1e6
-
-
-def _free_ram() -> int:
-    if _MEMINFO.is_file():
-        for line in _MEMINFO.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    # Not Linux: half of all RAM is the best guess that needs no further library.
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def _free_in_cgroup(cgroup: Path) -> float:

@@ -14,7 +14,8 @@ from common.data.partition import partition_indices
 from common.data.prepared import PreparedSplit, digest
 from common.data.spec import data_spec
 from common.data.splits import Rows
-from common.data.stored_files import UnusableCacheError, read_or_make, write_whole
+from common.data.stored_files import UnusableCacheError, read_or_make
+from common.files import write_file
 from common.node import Folders
 
 FORMAT = 1
@@ -50,7 +51,7 @@ def load_partitions(
     def make() -> None:
         parts = partition_indices(labels, settings, num_partitions, seed)
         sizes = np.array([len(part) for part in parts], dtype=np.int64)
-        write_whole(path, lambda file: np.savez(file, rows=np.concatenate(parts), sizes=sizes))
+        write_file(path, lambda file: np.savez(file, rows=np.concatenate(parts), sizes=sizes))
 
     return read_or_make(path, lambda: _read(path, num_partitions, len(labels)), make)
 

@@ -29,7 +29,8 @@ from common.data.sources import SOURCES, Split
 from common.data.sources.base import Identity
 from common.data.spec import data_spec
 from common.data.splits import content_keys
-from common.data.stored_files import UnusableCacheError, read_or_make, write_whole
+from common.data.stored_files import UnusableCacheError, read_or_make
+from common.files import write_file
 from common.node import Folders
 
 FORMAT = 2
@@ -130,14 +131,14 @@ def _write(folder: Path, arrays: Arrays) -> None:
         expected["site-names"] = list(arrays.sites.names)
     for name, array in stored.items():
         path = folder / f"{name}.npy"
-        write_whole(path, partial(np.save, arr=array, allow_pickle=False))
+        write_file(path, partial(np.save, arr=array, allow_pickle=False))
         expected[name] = {
             "shape": list(array.shape),
             "dtype": str(array.dtype),
             "bytes": path.stat().st_size,
             "crc32": _crc32(path),
         }
-    write_whole(folder / "arrays.json", lambda file: file.write(json.dumps(expected).encode()))
+    write_file(folder / "arrays.json", lambda file: file.write(json.dumps(expected).encode()))
 
 
 def _read(folder: Path) -> tuple[Arrays, NDArray[np.uint64]]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 from common.data.errors import DataError
 from common.logs import NAME
@@ -70,19 +68,3 @@ def read_or_make(path: Path, read: Callable[[], _T], make: Callable[[], None]) -
             f"prepared data can't be kept in {path}: {error}. Free some space, make the folder "
             "writable, or choose another MOONFLOWER_STATE_DIR (state-dir of the node config)"
         ) from error
-
-
-def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let ``write`` fill a file that appears at ``path`` whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

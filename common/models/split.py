@@ -38,10 +38,6 @@ class SplitModel(nn.Module):
         output: Tensor = self.predictor(self.encoder(x))
         return output
 
-    def encoder_names(self) -> set[str]:
-        """Return the state-dict names of the encoder, its buffers included."""
-        return {f"encoder.{name}" for name in self.encoder.state_dict()}
-
     def buffer_names(self) -> set[str]:
         """Return the state-dict names that are statistics rather than parameters."""
         return set(self.state_dict()) - {name for name, _ in self.named_parameters()}

@@ -61,8 +61,6 @@ class Exchange:
 
     Attributes
     ----------
-    answered : tuple[str, ...]
-        Names of those whose reply came, usable or not, sorted.
     missing : tuple[str, ...]
         Names of those that did not answer in time or could not be sent to, sorted.
     unanswered : Mapping[str, str]
@@ -76,7 +74,6 @@ class Exchange:
         Arrays and byte strings, without Flower's framing.
     """
 
-    answered: tuple[str, ...]
     missing: tuple[str, ...]
     unanswered: Mapping[str, str]
     unreadable: tuple[str, ...]
@@ -186,7 +183,6 @@ def exchange(
     _collect(grid, inbox, sent_at, patience, clock, room or Room(), remind)
     reminders.end(inbox.heard, inbox.owing)
     return Exchange(
-        answered=tuple(sorted(inbox.heard.values())),
         missing=tuple(sorted(inbox.names - set(inbox.heard.values()))),
         unanswered={key: inbox.awaited[key] for key in inbox.open},
         unreadable=tuple(sorted(inbox.unreadable)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 from common import records
@@ -38,17 +38,6 @@ class Participation:
     excluded: Sequence[str] = ()
     dropped: int = 0
     unreadable: Sequence[str] = ()
-
-    def record(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "participants": list(self.participants),
-            "refused": dict(self.refused),
-            "missing": list(self.missing),
-            "excluded": list(self.excluded),
-            "dropped": self.dropped,
-            "unreadable": list(self.unreadable),
-        }
 
 
 @dataclass(frozen=True)
@@ -95,10 +84,6 @@ class TakenBack:
             f"the round was taken back, and of all replies its was the most unlike the others (its "
             f"change has norm {self.norm:.6g}): {self.why}"
         )
-
-    def record(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"client": self.client, "norm": self.norm, "why": self.why}
 
 
 @dataclass(frozen=True)
@@ -168,13 +153,13 @@ class RoundReport:
             "clients": self.clients,
             "personal": self.personal,
             "global": self.global_model,
-            **self.training.record(),
-            "evaluation": self.evaluating.record() if self.evaluating else None,
+            **asdict(self.training),
+            "evaluation": asdict(self.evaluating) if self.evaluating else None,
             "update-norm": self.update_norm,
             "update-norms": dict(self.updates.norms),
             "clipped": list(self.updates.clipped),
             "cosines": dict(self.updates.cosines),
-            "taken-back": self.taken_back.record() if self.taken_back else None,
+            "taken-back": asdict(self.taken_back) if self.taken_back else None,
             "alarms": list(self.alarms),
             "bytes": {"sent": self.bytes_sent, "received": self.bytes_received},
             "seconds": dict(self.seconds),

@@ -144,16 +144,7 @@ def _train_attempt(
         )
         messages = encoded(messages, federation.parameters, settings.wire.dtype)
     spool = Spool(federation.tracker.folder, settings.server.replies_in_memory_mb * MB)
-    rules = train_rules(
-        server_round,
-        arrays,
-        federation.parameters,
-        settings,
-        federation.task,
-        federation.roster,
-        federation.strategy,
-    )
-    gate = Gate(rules, spool.keep)
+    gate = Gate(train_rules(federation, arrays, server_round), spool.keep)
     return ask(federation, messages, gate, server_round, Room.of_a_model(arrays))
 
 

@@ -2,50 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-
 from flwr.app import ArrayRecord, Message
-from flwr.serverapp.strategy import Strategy
 
 from common import records
-from common.config import Settings
 from common.packed import PackedError
 from common.tasks import Task, sums_of
 from common.text import shown
 from common.wire import decode_update
-from server_app.clients.roster import Roster
 from server_app.replies.admission import ModelRules, Rules
+from server_app.rounds.federation import Federation
 from server_app.strategies.wrapper import why_not
 
 
-def train_rules(
-    server_round: int,
-    arrays: ArrayRecord,
-    parameters: Set[str],
-    settings: Settings,
-    task: Task,
-    roster: Roster,
-    strategy: Strategy,
-) -> Rules:
-    """Return the rules for replies to a train instruction.
+def train_rules(federation: Federation, arrays: ArrayRecord, server_round: int) -> Rules:
+    """Return the rules for replies to a train instruction with the global model ``arrays``.
 
-    Parameters
-    ----------
-    server_round : int
-    arrays : ArrayRecord
-        The global model that was sent.
-    parameters : Set[str]
-        Names of its arrays that are parameters.
-    settings : Settings
-    task : Task
-    roster : Roster
-        Nobody may have more examples than at the query; whose data have changed is asked anew.
-    strategy : Strategy
-        Its wrappers look at the records that their terms have added.
+    Nobody may have more examples than at the query; whose data have changed is asked anew. The
+    strategy's wrappers look at the records that their terms have added.
     """
+    settings, task, roster = federation.settings, federation.task, federation.roster
+    parameters = federation.parameters
 
     def further(client: str, reply: Message) -> str:
-        reason = why_not(strategy, client, reply)
+        reason = why_not(federation.strategy, client, reply)
         if reason:  # as many examples as before, but of other labels
             roster.ask_anew(client)
         return reason

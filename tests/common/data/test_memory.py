@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -55,8 +56,7 @@ def test_without_a_containers_limit_the_available_ram_counts(
         (tmp_path / "memory.max").write_text(limit)
         (tmp_path / "memory.current").write_text("700000\n")
         (tmp_path / "memory.stat").write_text("inactive_file 250000\n")
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable:    4000 kB\n")
     monkeypatch.setattr(memory, "_CGROUP", tmp_path)
-    monkeypatch.setattr(memory, "_MEMINFO", meminfo)
+    ram = SimpleNamespace(available=4000 * 1024)
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: ram)
     assert memory.free_memory(CPU) == 4000 * 1024

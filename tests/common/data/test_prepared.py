@@ -182,7 +182,7 @@ def test_a_crash_between_the_files_leaves_no_cache_that_counts(
     folders: Folders, decodings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_npz(folders)
-    real_write = prepared_module.write_whole
+    real_write = prepared_module.write_file
 
     def crash_at_labels(path: Path, write: Any) -> None:
         if path.name == "y.npy":
@@ -190,7 +190,7 @@ def test_a_crash_between_the_files_leaves_no_cache_that_counts(
         real_write(path, write)
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepared_module, "write_whole", crash_at_labels)
+        patch.setattr(prepared_module, "write_file", crash_at_labels)
         with pytest.raises(KeyboardInterrupt):
             load(folders)
     assert not (cache_folder(folders) / "arrays.json").exists()
