@@ -14,6 +14,7 @@ from common.config import ALGORITHMS
 from scripts.moonflower import machines, provision
 from scripts.moonflower.doctor.command import app as doctor
 from scripts.moonflower.experiments.cleaning import clean
+from scripts.moonflower.experiments.compare_command import compare
 from scripts.moonflower.experiments.export import export
 from scripts.moonflower.experiments.listing import Json, list_experiments
 from scripts.moonflower.models.command import evaluate, export_model, predict
@@ -59,6 +60,7 @@ app.command("export-model")(export_model)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
 app.command("export")(export)
+app.command("compare")(compare)
 app.command("list")(list_experiments)
 app.command("clean")(clean)
 

@@ -104,5 +104,5 @@ def weakness(settings: Settings) -> str:
     return (
         f"server.fraction-train = {settings.server.fraction_train:g}: control variates of clients "
         "that sit out grow old, and with 10 of 100 clients a round SCAFFOLD collapsed in a study "
-        "(NIID-Bench, Li et al., ICDE 2022). feddyn and fedprox bear it better"
+        "(NIID-Bench, Li et al., ICDE 2022); docs/algorithms.md#scaffold has our own numbers"
     )

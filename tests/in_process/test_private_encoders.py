@@ -184,7 +184,7 @@ class TestOtherEncoders:
                 {"model.norm": "group"},
                 "latent size 512, but the shared predictor, of 'mlp', reads 32",
             ),
-            ("vgg", {}, "model-name is 'vgg', which is unknown: allowed are fedgen-cnn"),
+            ("vgg", {}, "model-name is 'vgg', which is unknown: allowed are "),
             ("moon-cnn", {}, "16x16"),
             ("fedgen-cnn", {"model.sharing": "all"}, "this run shares the whole model, 'mlp'"),
         ],

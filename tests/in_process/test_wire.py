@@ -59,11 +59,10 @@ def run(dtype: str, folder: Path, clients: int = 2, **overrides: Any) -> Path:
 )
 def test_metrics_count_the_bytes_that_travel(tmp_path: Path, dtype: str, down: str) -> None:
     for line in lines_of(run(dtype, tmp_path, algorithm="moon")):
-        # The model goes to two clients to train and to two to evaluate; two reply with theirs.
-        assert line["bytes"] == {
-            "sent": 4 * MODEL_BYTES[down],
-            "received": 2 * MODEL_BYTES[dtype],
-        }
+        # The model goes to two clients to train and to two to evaluate; two reply with theirs, and
+        # two with counts of their scores, which are packed.
+        assert line["bytes"]["sent"] == 4 * MODEL_BYTES[down]
+        assert 0 < line["bytes"]["received"] - 2 * MODEL_BYTES[dtype] < 2 * 1000
 
 
 def halved(folder: Path, clients: int, settings: dict[str, Any]) -> list[float]:
