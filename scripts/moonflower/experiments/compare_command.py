@@ -13,7 +13,7 @@ import typer
 from common.errors import MoonflowerError
 
 if TYPE_CHECKING:
-    from scripts.moonflower.experiments.comparison import Group, Spread
+    from scripts.moonflower.experiments.side_by_side import Group, Spread
 
 BAD_USAGE = 2
 
@@ -47,9 +47,9 @@ def compare(
     Experiments with equal settings but for the seed are one row, mean ± standard deviation.
     """
     from common.files import write_bytes
-    from scripts.moonflower.experiments.comparison import compared
     from scripts.moonflower.experiments.experiment import read_experiment
     from scripts.moonflower.experiments.finding import find_experiment, output_folder
+    from scripts.moonflower.experiments.side_by_side import compared
 
     try:
         folders = [
@@ -91,7 +91,7 @@ def as_markdown(groups: Sequence[Group], to: float | None) -> str:
 
 
 def _differences(groups: Sequence[Group], score: str) -> str:
-    from scripts.moonflower.experiments.comparison import paired
+    from scripts.moonflower.experiments.side_by_side import paired
 
     first = groups[0]
     rows = []
@@ -124,7 +124,7 @@ def _plus_minus(found: Spread, digits: int, sign: str = "") -> str:
 
 def as_json(groups: Sequence[Group], to: float | None) -> str:
     """Return the JSON form; docs/tracking.md describes it."""
-    from scripts.moonflower.experiments.comparison import MEASURES, paired
+    from scripts.moonflower.experiments.side_by_side import MEASURES, paired
 
     def numbers(found: Spread | None) -> dict[str, Any] | None:
         return None if found is None else dataclasses.asdict(found)
@@ -154,7 +154,7 @@ def draw(groups: Sequence[Group], path: Path) -> None:
     """
     from matplotlib.figure import Figure
 
-    from scripts.moonflower.experiments.comparison import ComparisonError
+    from scripts.moonflower.experiments.side_by_side import ComparisonError
 
     if path.suffix not in (".svg", ".png", ".pdf"):
         raise ComparisonError(f"--picture {path}: allowed are files that end in .svg, .png or .pdf")

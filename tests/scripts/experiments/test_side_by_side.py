@@ -10,13 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from scripts.moonflower.commands import app
-from scripts.moonflower.experiments.comparison import (
+from scripts.moonflower.experiments.experiment import Experiment, read_experiment
+from scripts.moonflower.experiments.side_by_side import (
     ComparisonError,
     compared,
     measures_of,
     paired,
 )
-from scripts.moonflower.experiments.experiment import Experiment, read_experiment
 from tests.scripts.experiments.written import facts_of, line_of, write_experiment
 
 
