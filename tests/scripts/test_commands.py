@@ -43,7 +43,7 @@ def test_all_problems_are_listed_at_once_and_the_exit_code_is_2() -> None:
     [
         (["--preset", "missing"], "preset 'missing'"),
         (["-c", "moon.mu"], "key=value"),
-        (["-c", "model.name=magic"], "model.name: Input should be 'fedgen-cnn'"),
+        (["-c", "model.name=magic"], "model.name: Input should be 'char-lstm'"),
         (["--experiment", "../up"], "folder name"),
         (["--clients", "3", "-c", "server.min-clients=4"], "never come"),
         (["--output-dir", "/dev/null/x"], "nothing can be written to /dev/null/x"),

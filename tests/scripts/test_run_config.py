@@ -127,7 +127,7 @@ def test_the_presets_of_both_papers_exist() -> None:
 @pytest.mark.parametrize("name", PRESET_NAMES)
 def test_every_preset_gives_valid_settings_and_waits_for_all_its_clients(name: str) -> None:
     plan = make_plan(name, [], {}, None)
-    clients = {"moon": 10, "fedgen": 20, "heart": 4}
+    clients = {"moon": 10, "fedgen": 20, "heart": 4, "shakespeare": 10}
     assert plan.clients == clients[name.split("-", maxsplit=1)[0]]
     assert plan.settings.server.min_clients == plan.clients
 
