@@ -29,6 +29,7 @@ from common.data import (
     ClientData,
     DataError,
     ExampleSet,
+    Statistics,
     TrainBatches,
     data_spec,
     load_client_data,
@@ -98,7 +99,7 @@ def on_train(message: Message, context: Context) -> Message:
         rate = learning_rate(settings.train, client.server_round)
         with client.dropout():
             metrics = train(
-                build_task(settings),
+                build_task(settings, client.statistics),
                 model,
                 client.batches(),
                 terms,
@@ -172,6 +173,11 @@ class _Client:
         """Return ``content`` as the answer to this message, with the round that it answers."""
         content[records.REPLY] = ConfigRecord({records.ROUND: self.server_round})
         return Message(content, reply_to=self.message)
+
+    @property
+    def statistics(self) -> Statistics:
+        """What the training examples of all sites together are like."""
+        return records.statistics_of(self.message.content.config_records[records.CONFIG])
 
     @property
     def instruction(self) -> Instruction:

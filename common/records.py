@@ -64,6 +64,9 @@ STATISTICS_MEAN = "statistics.mean"
 """Over all sites, list[float] by column, where the kind of data is standardised; so the next
 (:class:`common.data.Statistics`)."""
 STATISTICS_STD = "statistics.std"
+STATISTICS_LABELS = "statistics.label-counts"
+"""Training examples of each class at all sites, list[int]; absent unless ``task.class-weights``
+asks for them."""
 
 # Keys of METRICS; a task adds its own (``Task.loss_name``, ``Task.sums``)
 NUM_EXAMPLES = "num-examples"
@@ -131,11 +134,17 @@ def moments_to_config(moments: Moments) -> dict[str, list[int] | list[float]]:
     }
 
 
-def statistics_to_config(statistics: Statistics) -> dict[str, list[float]]:
-    """Return what the server adds to CONFIG; nothing where nothing is standardised."""
-    if not statistics.mean:
-        return {}
-    return {STATISTICS_MEAN: list(statistics.mean), STATISTICS_STD: list(statistics.std)}
+def statistics_to_config(statistics: Statistics) -> dict[str, list[int] | list[float]]:
+    """Return what the server adds to CONFIG; nothing of what is empty."""
+    config: dict[str, list[int] | list[float]] = {}
+    if statistics.mean:
+        config[STATISTICS_MEAN], config[STATISTICS_STD] = (
+            list(statistics.mean),
+            list(statistics.std),
+        )
+    if statistics.label_counts:
+        config[STATISTICS_LABELS] = list(statistics.label_counts)
+    return config
 
 
 def statistics_of(config: ConfigRecord) -> Statistics:
@@ -143,7 +152,8 @@ def statistics_of(config: ConfigRecord) -> Statistics:
     mean, std = (
         tuple(cast(list[float], config.get(key, []))) for key in (STATISTICS_MEAN, STATISTICS_STD)
     )
-    return Statistics(mean, std)
+    labels = tuple(cast(list[int], config.get(STATISTICS_LABELS, [])))
+    return Statistics(mean, std, labels)
 
 
 def to_arrays(state: Mapping[str, torch.Tensor]) -> ArrayRecord:

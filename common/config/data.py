@@ -158,6 +158,11 @@ class DataSettings(Table):
         description="Classes of `folder`, `npz`, `table` and `text` data. 0: what the built-in "
         "source has, or the task learns numbers."
     )
+    num_labels: Annotated[Whole, Field(ge=0, le=65536)] = Field(
+        description="Labels of a multi-label task (`task.name`): `y` of `npz` data is "
+        "`[n, labels]` of 0 and 1. Clients that share one set get examples by their first label. "
+        "0: the task is another."
+    )
     class_names: str = Field(
         description="Names of the class folders of `folder` data in the order of their class ids, "
         "as `cat,dog`. Sites with other folders are left out; a missing one is a class without "
@@ -300,11 +305,27 @@ class DataSettings(Table):
     @field_validator("source")
     @classmethod
     def _has_what_the_task_predicts(cls, value: str, info: ValidationInfo) -> str:
+        if _task(info) == "multi-label" and value != "npz":
+            raise ValueError(
+                "its targets are no sets of labels, which the task learns: use data.source='npz'"
+            )
         if value not in ("npz", "table", "text") and not _learns_class_labels(info):
             raise ValueError(
                 "its targets are class labels, and the task learns numbers: use data.source='npz', "
                 "'table' or 'text'"
             )
+        return value
+
+    @field_validator("num_labels")
+    @classmethod
+    def _said_for_sets_of_labels_only(cls, value: int, info: ValidationInfo) -> int:
+        if _task(info) == "multi-label" and value < 2:
+            raise ValueError(
+                "task 'multi-label' needs the number of labels, at least 2: the server builds the "
+                "model without seeing data"
+            )
+        if _task(info) != "multi-label" and value:
+            raise ValueError("only task 'multi-label' has sets of labels: leave it 0")
         return value
 
     @field_validator("num_classes")
@@ -318,7 +339,8 @@ class DataSettings(Table):
                 raise ValueError(f"source {source!r} has its own classes: leave it 0")
         elif not _learns_class_labels(info):
             if value:
-                raise ValueError("the task learns numbers, not classes: leave it 0")
+                learns = "sets of labels" if _task(info) == "multi-label" else "numbers"
+                raise ValueError(f"the task learns {learns}, not classes: leave it 0")
         elif value < 2:
             raise ValueError(
                 f"source {source!r} needs the number of classes, at least 2: the server builds the "
@@ -363,6 +385,9 @@ class DataSettings(Table):
         return value
 
 
+def _task(info: ValidationInfo) -> str:
+    return str((info.context or {}).get("task"))
+
+
 def _learns_class_labels(info: ValidationInfo) -> bool:
-    task = str((info.context or {}).get("task"))
-    return "class labels" in GIVES.get(task, ("class labels",))
+    return "class labels" in GIVES.get(_task(info), ("class labels",))

@@ -140,6 +140,12 @@ class Settings(Table):
                 f"algorithm {', '.join(wanting)}, which task {value.name!r} doesn't give: it gives "
                 f"{', '.join(sorted(given))}. Use another algorithm or task"
             )
+        replaced = {"fedlc", "fedrs"} & set(info.data.get("algorithm", "").split("+"))
+        if replaced and value.class_weights != "none":
+            raise ValueError(
+                f"algorithm {min(replaced)!r} replaces the loss that task.class-weights = "
+                f"{value.class_weights!r} would weigh: set it to 'none', or use another algorithm"
+            )
         return value
 
     @field_validator("model")

@@ -12,7 +12,7 @@ from common.config import DataSettings
 from common.data.errors import DataError
 from common.data.kinds import KINDS, Image, Kind, Signal, Standardised, Table, Tokens
 from common.data.statistics import Moments, Statistics
-from common.data.targets import ClassLabels, Numbers, Targets
+from common.data.targets import ClassLabels, LabelSets, Numbers, Targets
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,11 @@ class DataSpec:
 
     def facts(self) -> dict[str, object]:
         """Return all of it in JSON: for ``model.json``, and for the key of the cache."""
-        labels = self.targets.count if isinstance(self.targets, ClassLabels) else 0
-        return {"name": self.name, **self.kind.facts(), "num-classes": labels}
+        classes = self.targets.count if isinstance(self.targets, ClassLabels) else 0
+        # Only where there are any: the others keep their facts, and so their caches.
+        sets = isinstance(self.targets, LabelSets)
+        labels = {"num-labels": self.targets.outputs} if sets else {}
+        return {"name": self.name, **self.kind.facts(), "num-classes": classes, **labels}
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> DataSpec:
@@ -75,7 +78,11 @@ class DataSpec:
             They are none.
         """
         kind = KINDS[facts.get("kind", Image.name)](facts)
-        return cls(str(facts["name"]), kind, _targets(int(facts["num-classes"])))
+        return cls(
+            str(facts["name"]),
+            kind,
+            _targets(int(facts["num-classes"]), int(facts.get("num-labels", 0))),
+        )
 
 
 # Constants from where the comparisons come from: FedGen's published code for the MNISTs, MOON's
@@ -126,7 +133,8 @@ def data_spec(settings: DataSettings) -> DataSpec:
         return DataSpec("heart", _table(settings, HEART.numeric, HEART.categories), ClassLabels(2))
     if not settings.is_site_data:
         return _BUILT_IN[settings.source]
-    return DataSpec(settings.source, _own_kind(settings), _targets(settings.num_classes))
+    targets = _targets(settings.num_classes, settings.num_labels)
+    return DataSpec(settings.source, _own_kind(settings), targets)
 
 
 def _own_kind(settings: DataSettings) -> Kind:
@@ -157,5 +165,7 @@ def _tokens(settings: DataSettings) -> Tokens:
     return Tokens(*sizes, settings.tokenizer or "words", settings.tokenizer_sha256)
 
 
-def _targets(num_classes: int) -> Targets:
+def _targets(num_classes: int, num_labels: int) -> Targets:
+    if num_labels:
+        return LabelSets(num_labels)
     return ClassLabels(num_classes) if num_classes else Numbers()

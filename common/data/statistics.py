@@ -76,10 +76,14 @@ class Statistics:
     mean, std : tuple of float
         Per column, numbers that float32 can hold, so that all sites compute with the same bits.
         A standard deviation of 0: at the start no site had the column, or it was constant.
+    label_counts : tuple of int
+        Training examples of each class at all sites; empty where nothing asks for them
+        (``task.class-weights``).
     """
 
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    label_counts: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, moments: Moments) -> Statistics:

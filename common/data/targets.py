@@ -1,4 +1,4 @@
-"""What is to be predicted: class labels, or numbers."""
+"""What is to be predicted: class labels, sets of labels, or numbers."""
 
 from __future__ import annotations
 
@@ -75,6 +75,44 @@ class ClassLabels:
     def groups_of(self, y: NDArray[Any]) -> Rows:
         """Return the labels."""
         return np.asarray(y)
+
+
+@dataclass(frozen=True)
+class LabelSets:
+    """Any of ``count`` labels, each there or not: float32 ``[n, count]`` of 0 and 1."""
+
+    count: int
+
+    @property
+    def outputs(self) -> int:
+        """Return one logit for each label."""
+        return self.count
+
+    @property
+    def groups(self) -> int:
+        """Return one group for each label, and one for examples without any."""
+        return self.count + 1
+
+    def check(self, y: NDArray[Any], origin: str) -> None:
+        """Refuse another number of labels, and what is neither 0 nor 1."""
+        if y.shape[1:] != (self.count,):
+            raise DataError(
+                f"{origin}: 'y' has shape {list(y.shape)}, but data.num-labels is {self.count}: "
+                f"[n, {self.count}] of 0 and 1 is needed"
+            )
+        wrong = np.argwhere((y != 0) & (y != 1))
+        if wrong.size:
+            row, label = wrong[0]
+            raise DataError(
+                f"{origin}: {len(wrong)} entries of 'y' are neither 0 nor 1, the first is "
+                f"{y[row, label]:g} at row {row}, label {label}. 1 says that an example has a "
+                "label; what is unknown has to be decided or left out"
+            )
+
+    def groups_of(self, y: NDArray[Any]) -> Rows:
+        """Return the first label of each example, ``count`` for those without any."""
+        none = np.ones((len(y), 1), dtype=bool)
+        return np.asarray(np.hstack([np.asarray(y) > 0, none]).argmax(axis=1), dtype=np.int64)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch.nn.functional as F
@@ -72,8 +72,8 @@ class Classification:
         One of ``common.config.task.SCORES["classification"]``.
     specificity : float
         In (0, 1), at which the sensitivity is given.
-    weights : Tensor, optional
-        Float32 ``[num_classes]``, weight of each label's examples in the loss that is minimised.
+    weights : sequence of float, optional
+        Of each label's examples in the loss that is minimised.
 
     Raises
     ------
@@ -90,7 +90,7 @@ class Classification:
         num_classes: int,
         headline: str = "accuracy",
         specificity: float = 0.9,
-        weights: Tensor | None = None,
+        weights: Sequence[float] | None = None,
     ) -> None:
         self.headline = Headline.of(headline)
         self._num_classes = num_classes
@@ -127,7 +127,7 @@ class Classification:
         # .float() of float32 is the tensor itself: terms get float32 in every precision.
         z = model.encoder(batch.x).float()
         logits = model.predictor(z).float()
-        weights = None if self._weights is None else self._weights.to(logits.device)
+        weights = None if self._weights is None else logits.new_tensor(self._weights)
         loss = F.cross_entropy(logits, batch.y, weight=weights)
         return Step(batch.x, batch.y, batch.index, z, logits, loss, model)
 
@@ -311,7 +311,7 @@ class Classification:
         if self.headline.name in ("accuracy", "balanced-accuracy"):
             found, value = score <= level, f"{score:.3f}"
         elif self.headline.name == "auroc":
-            found, value = score <= AUROC_OF_GUESSING, f"{score:.3f}"
+            found, value = score <= threshold_curves.AUROC_OF_GUESSING, f"{score:.3f}"
         else:
             found = isinstance(accuracy, float) and accuracy <= level
             value = f"{score:.3f} (accuracy {accuracy:.3f})" if found else ""
@@ -319,8 +319,6 @@ class Classification:
 
 
 _CALIBRATION = (CONFIDENCE, CONFIDENT_CORRECT, CONFIDENT)
-AUROC_OF_GUESSING = 0.55
-"""Guessing has 0.5; a small test set may give a little more by chance."""
 
 
 def level_of_guessing(num_classes: int) -> float:

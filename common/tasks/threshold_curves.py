@@ -27,6 +27,9 @@ Values = NDArray[np.float64]
 LARGEST_LOG_ODDS = 104.0
 """Beyond it all scores are in the last bin: the probability ``e^-104`` is zero in float32."""
 
+AUROC_OF_GUESSING = 0.55
+"""Guessing has 0.5; a small test set may give a little more by chance."""
+
 MOST_BINS, FEWEST_BINS, NUMBERS = 16_384, 512, 32_768
 """Limits of :func:`bins_for`; about so many numbers are in one histogram of all classes."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +116,8 @@ class Tracker:
         clients = list(clients)
         self._examples |= {each.name: sum(each.examples_per_label) for each in clients}
         # A round that is on disk was played with those of its checkpoint.
-        if not self.lines and self._spec.measured:
-            moments = [client.moments for client in clients if client.moments]
-            self.statistics = Statistics.of(Moments.pooled(moments))
+        if not self.lines:
+            self.statistics = self._pooled(clients)
         with _explained(self.folder):
             if self._reopened:
                 note_resumption(self.folder, self._settings, self.experiment_id, clients)
@@ -267,6 +267,16 @@ class Tracker:
         with _explained(self.folder):
             self._save_model(FINAL, model)
         self.activity.finish()
+
+    def _pooled(self, clients: Sequence[Client]) -> Statistics:
+        statistics = Statistics()
+        if self._spec.measured:
+            moments = [client.moments for client in clients if client.moments]
+            statistics = Statistics.of(Moments.pooled(moments))
+        if self._settings.task.class_weights == "federation":
+            columns = zip(*(client.examples_per_label for client in clients), strict=True)
+            return replace(statistics, label_counts=tuple(map(sum, columns)))
+        return statistics
 
     @property
     def _checkpoints(self) -> Path:

@@ -7,8 +7,8 @@ images:
 ``x`` is uint8 (0 to 255) or float in [0, 1], of shape ``[n, channels, height, width]``,
 ``[n, height, width, channels]`` or, with one channel, ``[n, height, width]``; the sizes must be
 those of ``data.image-shape``. ``y`` is ``[n]`` or ``[n, 1]``: whole numbers from 0, or, where the
-task learns numbers, any. An array that ``data.client-column`` names, ``[n]``, says which site each
-example comes from.
+task learns numbers, any. Of a multi-label task ``y`` is ``[n, labels]`` of 0 and 1. An array that
+``data.client-column`` names, ``[n]``, says which site each example comes from.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from common.data.kinds import Image, Tokens
 from common.data.sites import Sites
 from common.data.sources.base import Identity, Split, identity_of
 from common.data.spec import DataSpec, data_spec
-from common.data.targets import Numbers
+from common.data.targets import LabelSets, Numbers
 
 _NAMES: dict[Split, tuple[str, ...]] = {"train": ("train.npz", "data.npz"), "test": ("test.npz",)}
 
@@ -70,7 +70,7 @@ def decode(settings: DataSettings, folder: Path, split: Split) -> Arrays:
     spec = data_spec(settings)
     return Arrays(
         _examples(x, spec, path),
-        _numbers(y, path) if isinstance(spec.targets, Numbers) else _labels(y, path),
+        _targets(y, spec, path),
         _sites(named[0], len(x), column, path) if named else None,
     )
 
@@ -176,6 +176,21 @@ def _rows(rows: NDArray[Any], shape: tuple[int, ...], path: Path) -> NDArray[np.
             f"[n, {wanted}] are needed"
         )
     return rows.astype(np.float32)
+
+
+def _targets(y: NDArray[Any], spec: DataSpec, path: Path) -> NDArray[Any]:
+    if isinstance(spec.targets, Numbers):
+        return _numbers(y, path)
+    return _label_sets(y, path) if isinstance(spec.targets, LabelSets) else _labels(y, path)
+
+
+def _label_sets(labels: NDArray[Any], path: Path) -> NDArray[np.float32]:
+    if labels.dtype.kind not in "biuf" or labels.ndim != 2:
+        raise DataError(
+            f"{path}: 'y' must be 0 and 1 of shape [n, labels], found {labels.dtype} "
+            f"{list(labels.shape)}"
+        )
+    return labels.astype(np.float32)
 
 
 def _numbers(numbers: NDArray[Any], path: Path) -> NDArray[np.float32]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from common.config import Settings, SettingsError, flat, parse_settings
 from common.data import DataSpec, data_spec
-from common.data.targets import ClassLabels
+from common.data.targets import ClassLabels, LabelSets
 from common.files import DamagedFileError, previous_folder, read_json
 from common.models import SavedModel, SavedModelError, read_saved
 from common.tasks import Task, build_task
@@ -44,6 +44,12 @@ class OpenedModel:
         if not isinstance(self.spec.targets, ClassLabels):
             return ()
         return self.settings.data.classes or tuple(map(str, range(self.spec.targets.count)))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The number of each label where an example may have any of them; else empty."""
+        sets = isinstance(self.spec.targets, LabelSets)
+        return tuple(map(str, range(self.spec.targets.outputs))) if sets else ()
 
 
 def open_model(path: Path, changes: Mapping[str, Any] | None = None) -> OpenedModel:

@@ -82,6 +82,8 @@ class Predictor:
 
 def header(opened: OpenedModel) -> list[str]:
     """Return the columns of a line of CSV."""
+    if opened.labels:
+        return ["file", "row", *(f"p({label})" for label in opened.labels)]
     if not opened.classes:
         return ["file", "row", "number"]
     return ["file", "row", "class", "probability", *(f"p({name})" for name in opened.classes)]
@@ -98,6 +100,9 @@ def line(prediction: Prediction, opened: OpenedModel) -> list[object]:
 def as_json(prediction: Prediction, opened: OpenedModel) -> Mapping[str, Any]:
     """Return a prediction in JSON."""
     place = {"file": escaped(str(prediction.file)), "row": prediction.row}
+    if opened.labels:
+        by_label = dict(zip(opened.labels, prediction.answer, strict=True))
+        return {**place, "probabilities": by_label}
     if not opened.classes:
         return {**place, "number": prediction.answer[0]}
     name, probability = _likeliest(prediction, opened)
@@ -117,7 +122,7 @@ def as_table(predictions: Iterable[Prediction], opened: OpenedModel) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    columns = header(opened)[:4]
+    columns = header(opened) if opened.labels else header(opened)[:4]
     table = Table(*columns)
     for each in predictions:
         cells = line(each, opened)[: len(columns)]

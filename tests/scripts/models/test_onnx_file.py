@@ -39,7 +39,7 @@ def opened_model(name: str, kind: str, targets: Targets, task: str, **model: obj
         model(spec.kind.prepare(torch.from_numpy(drawn(spec, 8))))
     saved = SavedModel(Path("best"), model.eval(), spec, {}, "0" * 64)
     chosen = settings.task.model_copy(update={"name": task})
-    return OpenedModel(saved, settings, TASKS[task](chosen, spec))
+    return OpenedModel(saved, settings, TASKS[task](chosen, spec, None))
 
 
 def drawn(spec: DataSpec, count: int, dtype: str = "") -> Any:
