@@ -98,3 +98,12 @@ def test_every_metric_that_the_grafana_dashboard_names_exists() -> None:
     assert named
     assert named <= known
     assert known <= named, "shown nowhere"
+
+
+def test_the_dashboard_shows_the_health_that_the_docs_tell_prometheus_to_ask_for() -> None:
+    board = json.loads((ROOT / "docs" / "grafana.json").read_text())
+    queries = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    jobs = {job for query in queries for job in re.findall(r'probe_\w+{job="([^"]+)"}', query)}
+    assert jobs
+    configured = (ROOT / "docs" / "tracking.md").read_text()
+    assert all(f"job_name: {job}" in configured for job in jobs)
