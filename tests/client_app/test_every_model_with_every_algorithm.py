@@ -71,7 +71,8 @@ def test_a_step_changes_encoder_and_predictor(
     others = {}
     if name == "hf-encoder":
         monkeypatch.setenv("MOONFLOWER_MODELS_DIR", str(tmp_path))
-        others = {"model.folder": "tiny", "model.folder-sha256": write_encoder(tmp_path)}
+        digest = write_encoder(tmp_path, vocabulary=299)
+        others = {"model.folder": "tiny", "model.folder-sha256": digest}
     take_a_step(tmp_path, name, kind, algorithm, **others)
 
 
