@@ -87,8 +87,9 @@ def test_float16_halves_the_bytes_of_fedgen_on_mnist(
     monkeypatch.setenv("MOONFLOWER_DATA_DIR", str(real_data))
     preset = (ROOT / "scripts" / "presets" / "fedgen-official.toml").read_text(encoding="utf-8")
     settings = {**flat(tomllib.loads(preset)), "num-rounds": 2, "experiment": "exp"}
+    # And on the way up the packed counts of scores, which stay as they are.
     for ratio in halved(tmp_path, 20, settings):
-        assert 0.5 < ratio < 0.51
+        assert 0.5 < ratio < 0.52
 
 
 @pytest.mark.parametrize(
