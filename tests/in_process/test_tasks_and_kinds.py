@@ -193,7 +193,10 @@ def test_in_a_simulation_a_table_is_dealt_out_evenly_and_not_by_labels_it_lacks(
             {"data.source": "folder", "task.name": "classification", "data.num-classes": 2},
             "only source 'npz' has a choice of kinds",
         ),
-        ({"task.name": "ranking"}, "task.name: Input should be 'classification' or 'regression'"),
+        (
+            {"task.name": "ranking"},
+            "task.name: Input should be 'classification', 'regression' or 'multi-label'",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused_when_settings_are_parsed(
